@@ -28,8 +28,8 @@ from streamhouse.broker.admin.orphan_adoption import recover_stores
 from streamhouse.broker.admin.orphan_survey import OnProgress
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.heartbeat import SessionStore, open_heartbeats
 from streamhouse.broker.metrics import BrokerMetrics
-from streamhouse.broker.session.heartbeat import SessionStore, open_heartbeats
 from streamhouse.broker.wal.disk_recovery import DiskWalFactory, DiskWalRecovery
 from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.clock import Clock, Ids, SystemClock, limited

@@ -1,7 +1,11 @@
-"""Time, ids and chance: the one door through which they come in, so that a seed replays a run.
+"""Time, ids and random numbers: their only source, so that a seed replays a run.
 
-Owns        the monotonic clock, the wall clock, sleeping, random ids
-Leaves      who decides by which clock to the caller: leases expire by `monotonic`, records are stamped by `now_ms`
+Owns        the monotonic clock, the wall clock, sleeping, random ids; the time agreed with the metadata store's clock
+Leaves      the choice of the clock to the caller: leases expire by `monotonic`, records are stamped by `now_ms`
+
+`StoreClock`: several agents in turn decide what expires. An agent whose wall clock is ahead must not delete early, and
+an agent whose wall clock is behind must not write timestamps that make others delete early. So ages end by the earlier
+of the two clocks and begin by the later.
 """
 
 import asyncio
@@ -9,14 +13,14 @@ import random
 import time
 import uuid
 from collections.abc import Awaitable
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
 
 
 class Clock(Protocol):
     def monotonic(self) -> float:
-        """Seconds that never go back; only differences mean something."""
+        """Seconds that never decrease; only differences are meaningful."""
         ...
 
     def now_ms(self) -> int:
@@ -38,8 +42,7 @@ class SystemClock:
 
 
 async def limited(work: Awaitable[T], *, seconds: float, clock: Clock) -> T:
-    """The result of `work`; raises `TimeoutError` when it takes longer than `seconds` by this clock, after it was
-    cancelled and has ended."""
+    """The result of `work`; after `seconds` by this clock cancels it, waits for its end and raises `TimeoutError`."""
     working, sleeping = asyncio.ensure_future(work), asyncio.ensure_future(clock.sleep(seconds))
     try:
         await asyncio.wait({working, sleeping}, return_when=asyncio.FIRST_COMPLETED)
@@ -54,7 +57,7 @@ async def limited(work: Awaitable[T], *, seconds: float, clock: Clock) -> T:
 
 
 class Ids:
-    """Identities that never come back, and chance; seeded in simulations, from the operating system otherwise."""
+    """Unique ids and random numbers; seeded in simulations, otherwise from the operating system."""
 
     def __init__(self, chance: random.Random | None = None) -> None:
         self._chance = chance or random.SystemRandom()
@@ -69,3 +72,34 @@ class Ids:
     def jitter(self, seconds: float) -> float:
         """Between half of `seconds` and all of it, so that retries spread out."""
         return seconds * (0.5 + self._chance.random() / 2)
+
+
+class AgreedTime(NamedTuple):
+    """The agent's wall clock and the metadata store's, ordered."""
+
+    earlier_ms: int
+    """For deciding what has expired."""
+    later_ms: int
+    """For timestamps from which an age counts."""
+
+
+class StoreClock:
+    """The metadata store's clock as last read, advanced by the agent's monotonic clock."""
+
+    def __init__(self) -> None:
+        self._read: tuple[int, float] | None = None
+
+    def __repr__(self) -> str:
+        return f"<StoreClock read={self._read}>"
+
+    def note(self, store_ms: int, *, now: float) -> None:
+        """Note a reading `store_ms` of the store's clock at the monotonic time `now`."""
+        self._read = (store_ms, now)
+
+    def agreed(self, own_ms: int, *, now: float) -> AgreedTime:
+        """The agent's wall clock `own_ms` and the store's as last read; before the first reading only the agent's."""
+        if self._read is None:
+            return AgreedTime(own_ms, own_ms)
+        read_ms, at = self._read
+        store_ms = read_ms + round((now - at) * 1000)
+        return AgreedTime(min(own_ms, store_ms), max(own_ms, store_ms))

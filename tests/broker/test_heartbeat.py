@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.broker.session.heartbeat import Heartbeat, LoopState, SessionDeadline, open_heartbeats
+from streamhouse.broker.heartbeat import Heartbeat, LoopState, SessionDeadline, open_heartbeats
 from streamhouse.clock import SystemClock
 from streamhouse.config import LeaseSettings, load_settings
 from streamhouse.errors import SessionLost, Unavailable

@@ -1,6 +1,6 @@
 """Whose turn it is after a refusal: the refused batch comes before its successors."""
 
-from streamhouse.broker.produce.checks import REMEMBERED_S, SequenceGapGuard
+from streamhouse.broker.partition.sequence_gaps import REMEMBERED_S, SequenceGapGuard
 from streamhouse.format.batch import BatchHeader, read_header
 from streamhouse.format.records import Record, build_batch
 from streamhouse.model.names import TopicPartition

@@ -287,7 +287,7 @@ def refused_batches_overtaken(patch: Patch) -> None:
     def forgetful(self: object, name: TopicPartition, headers: Iterable[Any], *, now: float) -> None:
         return
 
-    patch.setattr("streamhouse.broker.produce.checks.SequenceGapGuard.rejected", forgetful)
+    patch.setattr("streamhouse.broker.partition.sequence_gaps.SequenceGapGuard.rejected", forgetful)
 
 
 def flush_stops_trying(patch: Patch) -> None:

@@ -8,7 +8,7 @@ from streamhouse.broker.cluster.cluster import Cluster
 from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.partition.backpressure import MemoryBudget, TrafficCounters
 from streamhouse.broker.partition.batch_decoder import BatchDecoder
-from streamhouse.broker.produce.checks import SequenceGapGuard
+from streamhouse.broker.partition.sequence_gaps import SequenceGapGuard
 from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.broker.session.session_manager import OpenPartitions, SessionManager
 

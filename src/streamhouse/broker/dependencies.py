@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from streamhouse.broker.cluster.store_clock import AgreedTime, StoreClock
-from streamhouse.broker.session.heartbeat import HeartbeatRunner
+from streamhouse.broker.heartbeat import HeartbeatRunner
 from streamhouse.broker.wal.base import Wal, WalRecovery
-from streamhouse.clock import Clock, Ids
+from streamhouse.clock import AgreedTime, Clock, Ids, StoreClock
 from streamhouse.config import Settings
 from streamhouse.config.fields import Address
 from streamhouse.config.secrets import Secrets

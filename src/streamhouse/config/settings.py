@@ -397,7 +397,7 @@ class ProducerSettings(Section, frozen=True, kw_only=True):
             ge=0,
         ),
     ] = 5.0
-    """For the reasons of this time see `broker.produce.checks`."""
+    """For the reasons of this time see `broker.partition.sequence_gaps`."""
     max_decompressed_bytes: Annotated[int, about("maximum size of a batch after decompression", gt=0)] = 256 * MIB
     max_snapshots_tried: Annotated[
         int,

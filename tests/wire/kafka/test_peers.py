@@ -15,7 +15,7 @@ from streamhouse.format.batch import read_header, without_log_fields
 from streamhouse.model.fetch import PartitionFetch
 from streamhouse.model.names import PartitionId, TopicId, TopicPartition
 from streamhouse.model.transaction import Marker, ProducerIdentity
-from streamhouse.wire.kafka.agent_client import KafkaAgentClient, appends
+from streamhouse.wire.kafka.agent_client import KafkaAgentClient, writes
 from streamhouse.wire.kafka.agent_client.connections import AgentConnections, connect
 from streamhouse.wire.kafka.codec import UnencodableMessage, encode_bytes
 from streamhouse.wire.kafka.messages.header import ResponseHeader
@@ -117,7 +117,7 @@ def produce_answer(number: int) -> bytes:
     part = PartitionProduceResponse(index=0, base_offset=number)
     topic = TopicProduceResponse(topic_id=SOMEWHERE.topic_id, partition_responses=[part])
     body = encode_bytes(ResponseHeader(correlation_id=number), 1)
-    body += encode_bytes(ProduceResponse(responses=[topic]), appends.VERSION)
+    body += encode_bytes(ProduceResponse(responses=[topic]), writes.PRODUCE_VERSION)
     return len(body).to_bytes(4) + body
 
 

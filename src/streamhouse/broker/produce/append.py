@@ -2,8 +2,8 @@
 
 Data path   broker -> **append** (validation, topic rules, memory, order) -> partition.log
 Owns        admission; a batch never overtakes an earlier one that was rejected for the moment (`SequenceGapGuard`)
-Leaves      offsets to `partition.log`; topic rules to `checks`; schema ids to `schemas.record_validation`; the state
-            of transactions to `transactions`
+Leaves      offsets to `partition.log`; topic rules to `partition.topic_rules`; schema ids to
+            `schemas.record_validation`; the state of transactions to `transactions`
 
 The first batch of a transaction in a partition is appended only after the coordinator has confirmed that the
 transaction is open. If a marker is written in the meantime, the confirmation is void and is requested again.
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Protocol
 from streamhouse.broker.context import BrokerContext
 from streamhouse.broker.partition.batch_decoder import StoredSize
 from streamhouse.broker.partition.log import PartitionLog, PendingAppend
-from streamhouse.broker.produce.checks import RuleViolation, find_violation
+from streamhouse.broker.partition.topic_rules import RuleViolation, find_violation
 from streamhouse.broker.schemas.record_validation import SchemaCheck
 from streamhouse.errors import (
     BadRecords,

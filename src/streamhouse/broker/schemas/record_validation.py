@@ -12,7 +12,7 @@ more than a valid one.
 from collections.abc import Callable, Collection
 from typing import Final
 
-from streamhouse.broker.produce.checks import RuleViolation
+from streamhouse.broker.partition.topic_rules import RuleViolation
 from streamhouse.broker.schemas.schema_cache import SchemaCache
 from streamhouse.errors import InvalidRecord
 from streamhouse.format.record_codec import MAX_SCHEMA_IDS, SchemaIds

@@ -19,12 +19,12 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.heartbeat import Heartbeat, LoopState, SessionDeadline, report_alive
 from streamhouse.broker.partition.backpressure import MemoryBudget
 from streamhouse.broker.partition.log import PartitionLog
-from streamhouse.broker.produce.checks import SequenceGapGuard
+from streamhouse.broker.partition.sequence_gaps import SequenceGapGuard
 from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.broker.session.flush import Flusher
-from streamhouse.broker.session.heartbeat import Heartbeat, LoopState, SessionDeadline, report_alive
 from streamhouse.broker.session.leases import AcquiredLease, Leases
 from streamhouse.broker.session.session_lifecycle import SessionShutdown, UnfinishedShutdown
 from streamhouse.broker.wal.base import Wal

@@ -16,13 +16,13 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from streamhouse.broker.cluster.store_clock import AgreedTime
 from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.partition.backpressure import MemoryBudget
 from streamhouse.broker.partition.log import PartitionLog, TailBatch
 from streamhouse.broker.partition.producer_state import ProducerTable
 from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.broker.wal.base import Wal
+from streamhouse.clock import AgreedTime
 from streamhouse.config import FlushSettings, Settings
 from streamhouse.errors import Internal, LeaseLost, SessionLost, Stopping, Unavailable
 from streamhouse.format.object_keys import segment_key

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from streamhouse.broker.cluster.store_clock import AgreedTime
 from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.partition.producer_state import ProducerTable
 from streamhouse.broker.segments.producer_snapshots import load_producers
 from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.broker.wal.base import WalReader
+from streamhouse.clock import AgreedTime
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.format.batch import BatchHeader, Buffer, read_header
 from streamhouse.format.loss_report import PartitionLoss

@@ -19,7 +19,7 @@ from streamhouse.broker.cluster.store_identity import StoreIdentity
 from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.partition.backpressure import MemoryBudget
 from streamhouse.broker.partition.log import PartitionLog
-from streamhouse.broker.produce.checks import SequenceGapGuard
+from streamhouse.broker.partition.sequence_gaps import SequenceGapGuard
 from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.broker.session.agent_session import MAX_TOGETHER, AgentSession
 from streamhouse.broker.session.flush import wait_either

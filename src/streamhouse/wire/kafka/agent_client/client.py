@@ -2,7 +2,7 @@
 
 Data path   broker.forwarding, broker.failover -> **client** -> another agent's Kafka listener
 Leaves      who leads a partition to the broker, connections and limits to `connections`, contents of messages to
-            `appends`, `reads`, `groups` and `markers`
+            `writes`, `reads` and `groups`
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from streamhouse.model.group_requests import Outcomes
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import Marker
 from streamhouse.wire.agent_login import NO_LOGIN, AgentLogin
-from streamhouse.wire.kafka.agent_client import appends, groups, markers, reads
+from streamhouse.wire.kafka.agent_client import groups, reads, writes
 from streamhouse.wire.kafka.agent_client.connections import AgentConnections
 from streamhouse.wire.kafka.codec import MalformedMessage
 from streamhouse.wire.kafka.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -68,12 +68,12 @@ class KafkaAgentClient:
         request_flush: bool = False,
     ) -> AppendResult:
         timeout_s = self._settings.timeout_s if timeout_s is None else timeout_s
-        request = appends.append_request(partition, batch, timeout_s=timeout_s, request_flush=request_flush)
+        request = writes.append_request(partition, batch, timeout_s=timeout_s, request_flush=request_flush)
         async with self._agent(at) as agent:
             response = await agent.send(
-                APPENDS, request, appends.VERSION, ProduceResponse, timeout_s=timeout_s, size_bytes=len(batch)
+                APPENDS, request, writes.PRODUCE_VERSION, ProduceResponse, timeout_s=timeout_s, size_bytes=len(batch)
             )
-            return appends.append_result(response, at, partition)
+            return writes.append_result(response, at, partition)
 
     async def fetch(
         self,
@@ -145,10 +145,12 @@ class KafkaAgentClient:
     async def mark(
         self, at: Address, marker: Marker, partitions: Sequence[PartitionId], *, timeout_s: float
     ) -> Mapping[PartitionId, StreamhouseError | None]:
-        request = markers.marker_request(marker, partitions)
+        request = writes.marker_request(marker, partitions)
         async with self._agent(at) as agent:
-            response = await agent.send(MARKERS, request, markers.VERSION, WriteTxnMarkersResponse, timeout_s=timeout_s)
-            return markers.marker_results(response, at, partitions)
+            response = await agent.send(
+                MARKERS, request, writes.MARKERS_VERSION, WriteTxnMarkersResponse, timeout_s=timeout_s
+            )
+            return writes.marker_results(response, at, partitions)
 
     @asynccontextmanager
     async def _agent(self, at: Address) -> AsyncIterator[AgentConnections]:

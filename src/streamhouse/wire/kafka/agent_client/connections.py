@@ -3,7 +3,7 @@
 Data path   client -> **connections** -> the other agent's Kafka listener, and back
 Owns        frames and correlation ids of a connection (`AgentConnection`); which connection a request uses, how many
             requests are in flight, and when an agent is taken for dead (`AgentConnections`)
-Leaves      contents of messages to `appends`, `reads`, `groups` and `markers`
+Leaves      contents of messages to `writes`, `reads` and `groups`
 Invariant   a response goes to the request with its correlation id; any other response closes the connection
 
 Appends, other requests and markers share one connection each. Responses arrive in order, so a read that waits for

@@ -57,10 +57,10 @@ async def handle(context: Context, request: FetchRequest) -> HandlerResult:
         raise CloseConnection(f"fetch of a replica, but there are no replicas; replica={replica}")
     if request.session_epoch not in FULL_EPOCHS:
         return FetchResponse(error_code=context.count_error(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
-    return LongPoll(context, request)
+    return PendingFetch(context, request)
 
 
-class LongPoll(PendingResponse):
+class PendingFetch(PendingResponse):
     """Reads and waits when the response is due: no bytes are held for a response that can't be sent yet."""
 
     __slots__ = ("_context", "_request")

@@ -1,11 +1,8 @@
-"""Checks before an append: the rules of the topic, and gaps in the sequence of an idempotent producer.
+"""SequenceGapGuard: rejects batches of an idempotent producer after a gap, while the missing ones may be in flight.
 
-Data path   append -> **checks** -> partition log
+Data path   append -> **sequence_gaps** -> partition log
 
-Topic rules (`find_violation`): a batch is checked by the summary of its records. Only when it violates a rule are its
-records examined one by one, so that the producer learns which of them were rejected and can send the others again.
-
-`SequenceGapGuard`: a log accepts the first batch that it sees of an unknown producer, because it may have forgotten
+A log accepts the first batch that it sees of an unknown producer, because it may have forgotten
 that producer. So after a batch was rejected for now (memory was full, the lease could not be acquired, the log was
 sealed with the batch in flight), the log would accept its successor; the rejected batch, sent again, would then look
 like a duplicate of something stored. The guard remembers the first rejected sequence number of each producer and
@@ -23,15 +20,12 @@ flight. A longer time would delay producers that were forgotten, or whose record
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from streamhouse.broker.partition.producer_state import FIRST_KEY_ID, precedes
-from streamhouse.errors import BadRecords, InvalidRecord, InvalidTimestamp
 from streamhouse.format.batch import BatchHeader
-from streamhouse.format.records import Record, RecordsSummary
 from streamhouse.model.names import TopicPartition
-from streamhouse.model.topic import TopicConfig
 
 REMEMBERED_S: Final = 60.0
 
@@ -85,41 +79,3 @@ class SequenceGapGuard:
     def appended(self, name: TopicPartition, header: BatchHeader) -> None:
         """The batch is appended: the log knows the producer now and checks the order itself."""
         self._first.pop((name, header.producer_id, header.producer_epoch), None)
-
-
-NO_TIMESTAMP: Final = -1
-
-
-class RuleViolation(NamedTuple):
-    """A violated topic rule."""
-
-    error: type[BadRecords]
-    text: str
-    is_broken_by: Callable[[Record], bool]
-
-
-def find_violation(summary: RecordsSummary, config: TopicConfig, *, now_ms: int) -> RuleViolation | None:
-    """The first rule that these records violate, if any."""
-    if config.compacts and summary.null_keys:
-        return RuleViolation(
-            InvalidRecord,
-            f"a compacted topic needs keys; records_without_key={summary.null_keys}",
-            lambda record: record.key is None,
-        )
-    return None if config.log_append_time else _timestamp_violation(summary, config, now_ms)
-
-
-def _timestamp_violation(summary: RecordsSummary, config: TopicConfig, now_ms: int) -> RuleViolation | None:
-    newest = now_ms + config.timestamp_after_max_ms
-    oldest = now_ms - config.timestamp_before_max_ms
-    if summary.max_timestamp_ms > newest:
-        text = f"timestamp is too far ahead; timestamp_ms={summary.max_timestamp_ms} newest_ms={newest}"
-    elif NO_TIMESTAMP < summary.min_timestamp_ms < oldest:
-        text = f"timestamp is too far behind; timestamp_ms={summary.min_timestamp_ms} oldest_ms={oldest}"
-    else:
-        return None
-    return RuleViolation(
-        InvalidTimestamp,
-        text,
-        lambda record: record.timestamp_ms > newest or NO_TIMESTAMP < record.timestamp_ms < oldest,
-    )
