@@ -133,10 +133,17 @@ class SecurityContract(MetadataScene):
 
     async def test_an_entity_without_limits_has_no_quota(self, store: MetadataStore) -> None:
         quota = Quota(entity=QuotaEntity(user="alice", client_id="<default>"), limits={"producer_byte_rate": 1.5e6})
-        await store.put_quota(quota)
+        await store.put_quota(quota, max_quotas=1)
         assert await store.quotas() == [quota]
-        await store.put_quota(Quota(entity=quota.entity))
+        with pytest.raises(SecurityLimit, match="max_quotas"):
+            await store.put_quota(Quota(entity=QuotaEntity(user="bob"), limits=quota.limits), max_quotas=1)
+        await store.put_quota(Quota(entity=quota.entity), max_quotas=1)
         assert await store.quotas() == []
+
+    async def test_agents_hear_what_others_have_granted_lately(self, store: MetadataStore) -> None:
+        assert await store.exchange_quota_usage("a", {"x": 1.5}, ttl_ms=3_600_000) == []
+        assert await store.exchange_quota_usage("b", {"x": 2.0}, ttl_ms=3_600_000) == [{"x": 1.5}]
+        assert await store.exchange_quota_usage("a", {}, ttl_ms=3_600_000) == [{"x": 2.0}]
 
     async def test_a_delegation_token_ends_when_it_expires_or_is_deleted(self, store: MetadataStore) -> None:
         await store.put_delegation_token(TOKEN, max_tokens=10)

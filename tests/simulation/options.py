@@ -23,6 +23,7 @@ from streamhouse.config import (
     LeaseSettings,
     PlanSettings,
     ProducerSettings,
+    QuotaSettings,
     RetentionSettings,
     Settings,
     TransactionSettings,
@@ -286,6 +287,7 @@ def _in_team(options: Options, chance: random.Random, profile: str | None) -> Op
     settings = structs.replace(
         settings,
         agent=AgentSettings(stop_timeout_s=chance.choice((0.5, 5.0, 5.0))),
+        quotas=QuotaSettings(enforced=False),
         lease=LeaseSettings(ttl_s=3.0, takeover_s=0.5, renew_s=0.6, margin_s=0.4),
         wal=structs.replace(
             settings.wal,
@@ -356,6 +358,7 @@ def _settings(chance: random.Random, groups: GroupSettings) -> Settings:
     memory = chance.choice((4_000, 16_000, 64_000))
     return Settings(
         agent=AgentSettings(stop_timeout_s=chance.choice((0.5, 5.0))),
+        quotas=QuotaSettings(enforced=False),
         lease=LeaseSettings(ttl_s=8.0, takeover_s=2.0, renew_s=2.0, margin_s=1.0),
         wal=WalSettings(
             fsync=chance.choice(("always", "always", "interval", "never")),

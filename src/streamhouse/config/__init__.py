@@ -22,6 +22,7 @@ from streamhouse.config.pipelines import (
     TableSettings,
     ViewSettings,
 )
+from streamhouse.config.quotas import QuotaSettings
 from streamhouse.config.security import SecuritySettings
 from streamhouse.config.settings import (
     AgentClientSettings,
@@ -71,6 +72,7 @@ __all__ = [
     "PipelineSettings",
     "PlanSettings",
     "ProducerSettings",
+    "QuotaSettings",
     "RecordSettings",
     "RetentionSettings",
     "SchemaSettings",

@@ -18,6 +18,7 @@ from streamhouse.config.pipelines import (
     TableSettings,
     ViewSettings,
 )
+from streamhouse.config.quotas import QuotaSettings
 from streamhouse.config.security import SecuritySettings
 
 
@@ -566,3 +567,4 @@ class Settings(Section, frozen=True, kw_only=True):
     views: ViewSettings = ViewSettings()
     sql: SqlSettings = SqlSettings()
     security: SecuritySettings = SecuritySettings()
+    quotas: QuotaSettings = QuotaSettings()

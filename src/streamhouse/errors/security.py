@@ -74,6 +74,14 @@ class SecurityDisabled(Rejected):
     """The agent has no access control; the text says which setting turns it on."""
 
 
+class QuotaExceeded(Retriable):
+    """The caller has used more than its quota; the same request may be made after `retry_after_s`."""
+
+    def __init__(self, limit: str, *, retry_after_s: float) -> None:
+        super().__init__(f"quota exceeded; limit={limit} retry_after_s={retry_after_s:.3g}")
+        self.retry_after_s = retry_after_s
+
+
 class TooManyLogins(Retriable):
     """More logins are being checked at once than the settings allow."""
 

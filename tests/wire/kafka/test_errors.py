@@ -29,6 +29,10 @@ RETRIED_IN_TRANSACTIONS: dict[type[StreamhouseError], ErrorCode] = {
     errors.ConcurrentTransactions: ErrorCode.CONCURRENT_TRANSACTIONS,
 }
 
+# What administrators' clients retry, after the time in the answer.
+RETRIED_BY_ADMINS: dict[type[StreamhouseError], ErrorCode] = {
+    errors.QuotaExceeded: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+}
 
 OURS = every_error()
 
@@ -45,7 +49,7 @@ def test_the_root_has_none_so_a_new_branch_must_be_placed() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in OURS if issubclass(kind, errors.Retriable)])
 def test_what_may_succeed_later_is_retried_by_clients(kind: type[StreamhouseError]) -> None:
-    by_others = {**RETRIED_BY_MEMBERS, **RETRIED_IN_TRANSACTIONS}.get(kind)
+    by_others = {**RETRIED_BY_MEMBERS, **RETRIED_IN_TRANSACTIONS, **RETRIED_BY_ADMINS}.get(kind)
     assert CODES[kind] in RETRIED_BY_PRODUCERS or CODES[kind] is by_others
 
 

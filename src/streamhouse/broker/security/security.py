@@ -9,6 +9,7 @@ from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.security.access_control import AccessControl
 from streamhouse.broker.security.audit import AuditLog, Publish
 from streamhouse.broker.security.cluster_tokens import PREFIX, ClusterTokens
+from streamhouse.broker.security.quotas import Quotas
 from streamhouse.broker.security.users import Users
 from streamhouse.errors import NotAuthenticated
 from streamhouse.model.access import ANONYMOUS, USER, Caller, Principal
@@ -27,6 +28,7 @@ class Security:
         self.audit = AuditLog(self._settings, clock=dependencies.clock)
         self.access = AccessControl(dependencies, self.audit)
         self.users = Users(dependencies)
+        self.quotas = Quotas(dependencies)
         secret = dependencies.secrets.cluster_secret
         self.tokens = ClusterTokens(secret, clock=dependencies.clock) if secret else None
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -46,12 +48,14 @@ class Security:
             log.info("bootstrap user created", extra={"user": user})
         self._unsubscribe = self._dependencies.metadata.subscribe(self._on_change)
         await self.access.load()
+        await self.quotas.load()
 
     async def run(self, publish_audit: Publish) -> None:
         """Follow changes that other agents make, and write audit events, until cancelled."""
         agent = str(self._dependencies.kafka)
         async with asyncio.TaskGroup() as loops:
             loops.create_task(self.access.run(), name="access-rules")
+            loops.create_task(self.quotas.run(), name="quotas")
             loops.create_task(self.audit.run(publish_audit, agent=agent), name="audit")
             if self._dependencies.issuer is not None:
                 loops.create_task(self._dependencies.issuer.run(), name="issuer-keys")
@@ -64,6 +68,7 @@ class Security:
         if change.kind in (ChangeKind.SECURITY, ChangeKind.EVERYTHING):
             self.users.forget()
             self.access.on_change()
+            self.quotas.on_change()
 
     # --- who is there
 

@@ -78,8 +78,16 @@ class SecurityStore(Protocol):
     # --- quotas
     async def quotas(self) -> Sequence[Quota]: ...
 
-    async def put_quota(self, quota: Quota) -> None:
-        """Set the limits of an entity; none: the entity has no limits of its own any more."""
+    async def put_quota(self, quota: Quota, *, max_quotas: int) -> None:
+        """Set the limits of an entity; none: the entity has no limits of its own any more. Raise `SecurityLimit` beyond
+        `max_quotas`."""
+        ...
+
+    async def exchange_quota_usage(
+        self, agent: str, used: Mapping[str, float], *, ttl_ms: int
+    ) -> Sequence[Mapping[str, float]]:
+        """Keep what an agent has granted lately, and return what each other agent has, unless it is older than
+        `ttl_ms`. This announces nothing."""
         ...
 
     # --- delegation tokens

@@ -280,6 +280,10 @@ class Statements:
     list_quotas: str
     put_quota: str
     delete_quota: str
+    count_quotas: str
+    put_quota_usage: str
+    list_quota_usage: str
+    forget_quota_usage: str
     list_delegation_tokens: str
     count_delegation_tokens: str
     find_delegation_token: str

@@ -312,6 +312,7 @@ class SqlMetadataStore:
     change_role = write(security.change_role)
     quotas = read_one(security.list_quotas)
     put_quota = write(security.put_quota)
+    exchange_quota_usage = write(security.exchange_quota_usage)
     delegation_tokens = read_snapshot(security.list_delegation_tokens)
     find_delegation_token = read_one(security.find_delegation_token)
     put_delegation_token = write(security.put_delegation_token)

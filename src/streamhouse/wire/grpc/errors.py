@@ -155,6 +155,7 @@ CODES: Final[Mapping[type[errors.StreamhouseError], Any]] = {
     errors.SecurityLimit: grpc.StatusCode.FAILED_PRECONDITION,
     errors.SecurityDisabled: grpc.StatusCode.FAILED_PRECONDITION,
     errors.TooManyLogins: grpc.StatusCode.UNAVAILABLE,
+    errors.QuotaExceeded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     # sql
     errors.StatementError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.CheckpointLost: grpc.StatusCode.FAILED_PRECONDITION,
@@ -184,6 +185,6 @@ def as_message(error: errors.StreamhouseError) -> pb.Error:
 
 
 def _retry_after_ms(error: errors.StreamhouseError) -> int:
-    if isinstance(error, errors.Overloaded | errors.TooFast | errors.TooManyQueries):
+    if isinstance(error, errors.Overloaded | errors.TooFast | errors.TooManyQueries | errors.QuotaExceeded):
         return max(1, round(error.retry_after_s * 1000))
     return 0

@@ -160,6 +160,7 @@ STATUS: Final[Mapping[type[errors.StreamhouseError], int]] = {
     errors.SecurityLimit: 422,
     errors.SecurityDisabled: 409,
     errors.TooManyLogins: 503,
+    errors.QuotaExceeded: 429,
     # queries
     errors.BadSql: 400,
     errors.QueryFailed: 422,
@@ -301,7 +302,7 @@ def error_response(error: errors.StreamhouseError) -> Response:
 def headers_of_error(error: errors.StreamhouseError) -> Mapping[str, str] | None:
     if isinstance(error, Refusal):
         return error.headers
-    if isinstance(error, errors.Overloaded | errors.TooFast | errors.TooManyQueries):
+    if isinstance(error, errors.Overloaded | errors.TooFast | errors.TooManyQueries | errors.QuotaExceeded):
         return {"retry-after": str(max(1, math.ceil(error.retry_after_s)))}
     return {"retry-after": str(RETRY_AFTER_S)} if isinstance(error, errors.Retriable) else None
 

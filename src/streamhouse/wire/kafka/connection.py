@@ -42,6 +42,7 @@ from streamhouse.wire.kafka.framing import (
 )
 from streamhouse.wire.kafka.large_messages import Encoded, LargeMessages, is_large
 from streamhouse.wire.kafka.schema import Buffer, Response
+from streamhouse.wire.kafka.throttling import charge_request, charge_response, state_throttle
 from streamhouse.wire.listener import OpenListener
 
 log = logging.getLogger(__name__)
@@ -105,6 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         "_sent_bytes",
         "_server",
         "_stats",
+        "_throttled_until",
         "_transport",
         "_unanswered",
         "_unsent_bytes",
@@ -139,6 +141,8 @@ class Connection(asyncio.BufferedProtocol):
         self._sent_bytes = 0
         self._waits_for_bytes = False
         self._waits_for_admission = False
+        self._throttled_until = 0.0
+        """When a client above its quota is read again, by the monotonic clock; 0: it isn't above."""
         self._is_reading = True
         self._is_finished = False
         self._is_lost = False
@@ -176,10 +180,14 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=server.settings.write_buffer_bytes)
         server.connections.add(self)
         server.metrics.connections.inc()
-        if wait_s:
+        if wait_s := max(wait_s, self._quota_wait_s()):
             self._waits_for_admission = True
             self._update_reading()
             self._loop.call_later(wait_s, self._on_admitted)
+
+    def _quota_wait_s(self) -> float:
+        quotas = self._server.broker.security.quotas
+        return quotas.charge_connection(self.host) if quotas.is_active else 0.0
 
     def _unproven_caller(self, transport: asyncio.Transport) -> Caller:
         """Who is there without a login: the user of the client's certificate, or ANONYMOUS."""
@@ -264,6 +272,7 @@ class Connection(asyncio.BufferedProtocol):
         return not (
             self._waits_for_bytes
             or self._waits_for_admission
+            or self._throttled_until
             or self._drained is not None
             or self._is_finished
             or self._is_lost
@@ -290,6 +299,28 @@ class Connection(asyncio.BufferedProtocol):
         self._received.append(ReceivedRequest(frame, now))
         if self._worker is None:
             self._worker = self._loop.create_task(self._process_requests(), name=f"kafka-requests-{self.peer}")
+
+    def _throttle(self, wait_s: float) -> None:
+        """Read nothing of the client for this long."""
+        until = self._server.clock.monotonic() + wait_s
+        if wait_s > 0 and until > self._throttled_until:
+            if not self._throttled_until:
+                self._server.metrics.paused("quota").inc()
+            self._throttled_until = until
+            self._loop.call_later(wait_s, self._end_throttle, until)
+            self._update_reading()
+
+    def _end_throttle(self, until: float) -> None:
+        if self._throttled_until == until:
+            self._throttled_until = 0.0
+            self._stats.active_at = self._server.clock.monotonic()
+            self._read_on()
+
+    def _charge_response(self, decoded: DecodedRequest, response: Response) -> None:
+        """Count the records of a response, and tell the client how long it has to wait."""
+        if (quotas := self._server.broker.security.quotas).is_active and not self._context(decoded).is_agent:
+            self._throttle(charge_response(quotas, self.caller, decoded, response))
+            state_throttle(response, self._throttled_until - self._server.clock.monotonic())
 
     def _update_reading(self) -> None:
         """Pause or resume the socket, and note since when a frame is incomplete."""
@@ -358,7 +389,12 @@ class Connection(asyncio.BufferedProtocol):
             return InFlightRequest(decoded, None, len(frame), at)
         self._retained_bytes = 0
         self.sends_to_every_agent = decoded.api.goes_to_every_agent
-        result = await decoded.api.handle(self._context(decoded), decoded.request)
+        began = self._server.clock.monotonic()
+        context = self._context(decoded)
+        result = await decoded.api.handle(context, decoded.request)
+        if (quotas := self._server.broker.security.quotas).is_active and not context.is_agent:
+            busy_s = self._server.clock.monotonic() - began
+            self._throttle(charge_request(quotas, self.caller, decoded, size_bytes=len(frame), busy_s=busy_s))
         is_retained = self._retained_bytes and self._server.pinned.pin(frame, retained_bytes=self._retained_bytes)
         return InFlightRequest(decoded, result, 0 if is_retained else len(frame), at)
 
@@ -403,6 +439,8 @@ class Connection(asyncio.BufferedProtocol):
         self._in_flight.append(in_flight)
         waits = in_flight.decoded is None or self._drained is not None or _may_wait(in_flight.result)
         if len(self._in_flight) == 1 and not waits:
+            if isinstance(in_flight.result, Response) and in_flight.decoded is not None:
+                self._charge_response(in_flight.decoded, in_flight.result)
             self._finish(in_flight, _encoded(in_flight))
             self._in_flight.popleft()
             self._send()
@@ -464,6 +502,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _encode(self, decoded: DecodedRequest, response: Response | None) -> Encoded:
         if response is None:
             return Encoded([], is_rejection=False)
+        self._charge_response(decoded, response)
         if is_large(response):
             return await self._server.large.encode(decoded, response)
         return Encoded(encode_response(decoded, response), is_rejection(response))
@@ -503,7 +542,10 @@ class Connection(asyncio.BufferedProtocol):
         self._stats.note(
             taken_bytes=self._sent_bytes - buffered,
             is_blocked=buffered > 0,
-            is_busy=self._unanswered > 0 or self._waits_for_admission or self._waits_for_bytes,
+            is_busy=self._unanswered > 0
+            or self._waits_for_admission
+            or self._waits_for_bytes
+            or self._throttled_until > 0,
             partial_bytes=self._reader.received_bytes,
             is_pressed=self._server.inflight.is_pressed(self._reader.frame_bytes),
             least_bytes_per_s=self._server.settings.min_request_bytes_per_s,

@@ -168,6 +168,11 @@ class Context(NamedTuple):
     def check_cluster(self, operation: Operation) -> None:
         self.broker.security.access.check(self.caller, operation, CLUSTER)
 
+    def charge_mutations(self, partitions: int) -> None:
+        """Count partitions that the client creates or deletes; raise `QuotaExceeded` while it is above its limit."""
+        quotas = self.broker.security.quotas
+        quotas.charge_mutations(partitions, user=self.caller.principal.name, client_id=self.client_id)
+
     def count_error(self, error: StreamhouseError | ErrorCode) -> ErrorCode:
         """Count an error and return its code for the response."""
         code = error if isinstance(error, ErrorCode) else error_code(error)

@@ -103,6 +103,7 @@ class ErrorCode(IntEnum):
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
+    THROTTLING_QUOTA_EXCEEDED = 89
     PRODUCER_FENCED = 90
     RESOURCE_NOT_FOUND = 91
     DUPLICATE_RESOURCE = 92
@@ -251,6 +252,7 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.SecurityLimit: ErrorCode.POLICY_VIOLATION,
     errors.SecurityDisabled: ErrorCode.SECURITY_DISABLED,
     errors.TooManyLogins: ErrorCode.NOT_ENOUGH_REPLICAS,
+    errors.QuotaExceeded: ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     errors.Misconfigured: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.NotUpYet: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.ChildFailed: ErrorCode.KAFKA_STORAGE_ERROR,

@@ -220,14 +220,27 @@ async def list_quotas(tx: Transaction) -> Sequence[Quota]:
     return [Quota(entity=entity_of(row["entity"]), limits=json.loads(row["limits"])) for row in rows]
 
 
-async def put_quota(tx: Transaction, quota: Quota) -> None:
+async def put_quota(tx: Transaction, quota: Quota, *, max_quotas: int) -> None:
+    await tx.lock(Lock.SECURITY, {})
     entity = entity_text(quota.entity)
     if quota.limits:
         limits = json.dumps(dict(quota.limits), sort_keys=True)
         await tx.change(tx.sql.put_quota, {"entity": entity, "limits": limits})
+        [row] = await tx.rows(tx.sql.count_quotas)
+        if row["found"] > max_quotas:
+            raise SecurityLimit("quotas", limit=max_quotas, setting="quotas.max_quotas")
     else:
         await tx.change(tx.sql.delete_quota, {"entity": entity})
     tx.announce(CHANGED)
+
+
+async def exchange_quota_usage(
+    tx: Transaction, agent: str, used: Mapping[str, float], *, ttl_ms: int
+) -> Sequence[Mapping[str, float]]:
+    now_ms = await tx.now_ms()
+    await tx.change(tx.sql.forget_quota_usage, {"before_ms": now_ms - ttl_ms})
+    await tx.change(tx.sql.put_quota_usage, {"agent": agent, "used": json.dumps(dict(used)), "now_ms": now_ms})
+    return [json.loads(row["used"]) for row in await tx.rows(tx.sql.list_quota_usage) if row["agent"] != agent]
 
 
 # --- delegation tokens

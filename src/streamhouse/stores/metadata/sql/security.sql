@@ -109,6 +109,23 @@ ON CONFLICT (entity) DO UPDATE SET limits = excluded.limits;
 -- An entity has no limits of its own any more.
 DELETE FROM quotas WHERE entity = :entity;
 
+-- name: count_quotas
+-- How many entities have limits.
+SELECT COUNT(*) AS found FROM quotas;
+
+-- name: put_quota_usage
+-- What an agent has granted lately.
+INSERT INTO quota_usage (agent, used, at_ms) VALUES (:agent, :used, :now_ms)
+ON CONFLICT (agent) DO UPDATE SET used = excluded.used, at_ms = excluded.at_ms;
+
+-- name: list_quota_usage
+-- What each agent has granted lately.
+SELECT agent, used FROM quota_usage ORDER BY agent;
+
+-- name: forget_quota_usage
+-- What was granted a while ago.
+DELETE FROM quota_usage WHERE at_ms < :before_ms;
+
 -- name: list_delegation_tokens
 -- Every delegation token that is not over.
 SELECT token_id, owner, requester, renewers, issued_at_ms, expires_at_ms, max_at_ms FROM delegation_tokens

@@ -52,6 +52,8 @@ async def _add_partitions(
         leaders: list[int] = []
         if requested.assignments is not None and requested.count > topic.partitions:
             leaders = _assigned(context, requested.assignments, new=requested.count - topic.partitions)
+        if not dry_run:
+            context.charge_mutations(max(0, requested.count - topic.partitions))
         grown = await context.broker.topic_admin.grow_topic(requested.name, requested.count, dry_run=dry_run)
         if leaders and not dry_run:
             await pin_first(context, grown, leaders, at=topic.partitions)

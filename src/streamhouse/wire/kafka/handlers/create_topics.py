@@ -81,6 +81,8 @@ async def _create(context: Context, requested: CreatableTopic, *, dry_run: bool)
         if factor is not None and factor > 1:
             overrides[REPLICATION_FACTOR] = str(factor)
         changed = await context.broker.topic_admin.changed()
+        if not dry_run:
+            context.charge_mutations(partitions or context.broker.settings.topics.default_partitions)
         topic = await context.broker.create_topic(
             requested.name, partitions=partitions, overrides=overrides, dry_run=dry_run
         )

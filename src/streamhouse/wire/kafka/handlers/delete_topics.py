@@ -52,6 +52,7 @@ async def _delete(context: Context, requested: DeleteTopicState, *, twice: bool)
             raise Rejected(f"topic occurs twice in the request; name={requested.name} id={requested.topic_id}")
         topic = await _find(context, requested)
         context.check_topic(Operation.DELETE, topic.name)
+        context.charge_mutations(topic.partitions)
         await context.broker.delete_topic(topic)
     except StreamhouseError as error:
         return DeletableTopicResult(
