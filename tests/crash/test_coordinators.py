@@ -17,12 +17,12 @@ from streamhouse.clock import Ids, SystemClock
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.open import open_object_store
-from tests.broker.placing.support import written
+from tests.broker.external_commits.support import written
 from tests.crash.pair import PARTITIONS, Pair, running_pair
 from tests.crash.test_placing import committed
 from tests.stores.postgres.conftest import databases, empty_database
 from tests.support.agent import LiveAgent
-from tests.wire.http.test_commits import body_of
+from tests.wire.http.test_external_commits import body_of
 
 __all__ = ["databases", "empty_database"]
 

@@ -163,7 +163,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     except FileNotFoundError:
         mounted = False
     if not mounted:
-        pytest.skip("this user may not mount a tmpfs; the simulated disk fills up in test_disk")
+        pytest.skip("this user may not mount a tmpfs; the simulated disk fills up in test_disk_wal")
     try:
         yield mount
     finally:

@@ -10,7 +10,7 @@ from streamhouse.errors import Retriable
 from streamhouse.model.external_commit import StoredCommit
 from streamhouse.model.names import TopicPartition
 from tests.broker.conftest import MakeWorld
-from tests.broker.placing.support import Team, written
+from tests.broker.external_commits.support import Team, written
 from tests.broker.support import batch, idempotent, produce, values_of
 
 PARTITIONS = 8

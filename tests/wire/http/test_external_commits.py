@@ -13,7 +13,7 @@ from streamhouse.errors import Unavailable
 from streamhouse.model.external_commit import FreezeRequest, FreezeTarget, Outcome
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.wire.http.agent_client import HttpFreezeClient
-from tests.broker.placing.support import QUERY, written
+from tests.broker.external_commits.support import QUERY, written
 from tests.broker.support import World, batch, produce, values_of
 from tests.wire.http.conftest import StartSite
 

@@ -14,7 +14,7 @@ from streamhouse.broker.segments.disk_cache import DiskBlockCache, open_disk_cac
 from streamhouse.broker.segments.disk_cache_files import LocalCacheDirectory, name_of
 from streamhouse.errors import Misconfigured
 from streamhouse.format.batch import Buffer
-from tests.broker.reading.tier.support import MemoryFolder, content, kept, key, open_tier, read, settings
+from tests.broker.segments.disk_cache.support import MemoryFolder, content, kept, key, open_tier, read, settings
 from tests.broker.support import settle
 
 

@@ -16,7 +16,7 @@ from streamhouse.model.segment import Run
 from streamhouse.stores.metadata import store as store_module
 from streamhouse.stores.metadata.base import NewSession
 from tests.broker.conftest import MakeWorld
-from tests.broker.placing.support import until_done, written
+from tests.broker.external_commits.support import until_done, written
 from tests.broker.support import (
     CLICKS,
     NOW_MS,

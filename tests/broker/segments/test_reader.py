@@ -20,7 +20,7 @@ from streamhouse.model.segment import Run
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.memory import MemoryObjectStore
-from tests.broker.reading.test_runs import Rows
+from tests.broker.segments.test_run_index import Rows
 from tests.broker.support import MANY_BYTES, ORDERS, Faulty, World, batch, current, fetch, produce, records_of, settle
 from tests.broker.wal.support import run_inline
 

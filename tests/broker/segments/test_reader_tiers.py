@@ -18,8 +18,8 @@ from streamhouse.config import FetchSettings
 from streamhouse.errors import CorruptObject, Misconfigured, Unavailable
 from streamhouse.model.names import PartitionId, TopicId
 from tests.broker.conftest import MakeWorld
-from tests.broker.reading.test_reader import KEY, Shelf
-from tests.broker.reading.tier.support import CLUSTER, MemoryFolder, open_tier
+from tests.broker.segments.disk_cache.support import CLUSTER, MemoryFolder, open_tier
+from tests.broker.segments.test_reader import KEY, Shelf
 from tests.broker.support import CLICKS, ORDERS, batch, current, fetch, produce, records_of, settle
 from tests.broker.wal.support import run_inline
 from tests.support.depth import examples

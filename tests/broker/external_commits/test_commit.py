@@ -31,7 +31,7 @@ from streamhouse.model.fetch import PartitionFetch
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.segment import SegmentObject
 from tests.broker.conftest import MakeWorld
-from tests.broker.placing.support import QUERY, commit_of, until_done, write_segment, written
+from tests.broker.external_commits.support import QUERY, commit_of, until_done, write_segment, written
 from tests.broker.support import (
     NOW_MS,
     ORDERS,

@@ -8,7 +8,7 @@ import pytest
 from streamhouse.broker.segments.disk_cache import DiskBlockCache, divide, open_disk_cache
 from streamhouse.broker.segments.disk_cache_files import CachedFile, name_of
 from streamhouse.errors import Misconfigured
-from tests.broker.reading.tier.support import (
+from tests.broker.segments.disk_cache.support import (
     CLUSTER,
     MemoryFolder,
     content,

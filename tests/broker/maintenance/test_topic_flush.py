@@ -6,7 +6,7 @@ from streamhouse.config import FlushSettings, RecordSettings
 from streamhouse.errors import Unavailable, UnknownTopic
 from streamhouse.model.names import TopicPartition
 from tests.broker.conftest import MakeWorld
-from tests.broker.placing.support import Team
+from tests.broker.external_commits.support import Team
 from tests.broker.support import batch, produce
 
 PARTITIONS = 16

@@ -18,7 +18,7 @@ from streamhouse.model.names import TopicPartition
 from tests.broker.cluster.test_cluster import Team
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import ORDERS, World, batch, current, produce, settle, values_of
-from tests.broker.test_tenure import claimed_by_a_rival
+from tests.broker.test_agent_session import claimed_by_a_rival
 
 How: TypeAlias = Literal["refuse", "swallow"]
 Away: TypeAlias = Literal["bucket", "metadata", "both"]

@@ -8,8 +8,8 @@ from streamhouse.broker.metrics import BrokerMetrics
 from streamhouse.config import FlushSettings
 from streamhouse.errors import StaleCommit
 from tests.broker.conftest import MakeWorld
-from tests.broker.placing.support import commit_of, until_done, write_segment, written
-from tests.broker.placing.test_placing import commit, hold
+from tests.broker.external_commits.support import commit_of, until_done, write_segment, written
+from tests.broker.external_commits.test_commit import commit, hold
 from tests.broker.support import ORDERS, World, batch, produce, settle
 
 
