@@ -80,22 +80,28 @@ def test_every_generation_has_a_folder_of_its_own() -> None:
 
 def test_the_state_of_a_join_has_versions_from_its_beginning() -> None:
     folder = MemoryFolder()
-    check_versions(folder, ("join",), name="v")
+    check_versions(folder, ("join",), name="v", has_run=False)
     prepare(folder, query_id=QUERY, state=("join",), before=LastCommit())
     folder.write("offsets/0", OFFSETS)
-    check_versions(folder, ("join",), name="v")
+    check_versions(folder, ("join",), name="v", has_run=False)
     assert folder.read("versions") == "1"
 
 
 def test_the_state_of_a_join_without_versions_is_refused_with_what_to_do() -> None:
     folder = MemoryFolder({"metadata": json.dumps({"id": QUERY}), "offsets/0": OFFSETS})
     with pytest.raises(Misconfigured, match="do=begin anew: streamhouse pipelines restart v --from earliest"):
-        check_versions(folder, ("join",), name="v")
-    check_versions(folder, (), name="v")
+        check_versions(folder, ("join",), name="v", has_run=False)
+    check_versions(folder, (), name="v", has_run=False)
     assert folder.read("versions") is None
+
+
+def test_the_state_of_a_join_is_that_of_an_earlier_release_also_when_its_first_offsets_are_gone() -> None:
+    folder = MemoryFolder({"metadata": json.dumps({"id": QUERY}), "offsets/400": OFFSETS})
+    with pytest.raises(Misconfigured, match="do=begin anew: streamhouse pipelines restart v --from earliest"):
+        check_versions(folder, ("join",), name="v", has_run=True)
 
 
 def test_a_join_that_has_read_nothing_may_have_versions() -> None:
     folder = MemoryFolder({"metadata": json.dumps({"id": QUERY})})
-    check_versions(folder, ("join",), name="v")
+    check_versions(folder, ("join",), name="v", has_run=False)
     assert folder.read("versions") == "1"

@@ -224,6 +224,10 @@ def test_a_question_does_not_write_to_a_topic(bound: Binder) -> None:
     assert "streamhouse produce orders" in caught.value.hint
 
 
+def test_a_query_that_begins_with_its_table_writes_nothing(bound: Binder) -> None:
+    assert bound("FROM orders |> SELECT id").frame.columns == ["id"]
+
+
 def test_a_name_with_dots_needs_backticks(bound: Binder) -> None:
     with pytest.raises(StatementError, match="needs backticks"):
         bound("SELECT * FROM shop.orders")

@@ -122,7 +122,7 @@ DROP TABLE;"""
             1,
             36,
             "Sorting is not supported",
-            "leave ORDER BY out",
+            "leave ORDER BY and LIMIT out",
         ),
         (
             "CREATE PIPELINE p AS INSERT INTO t\nSELECT id, row_number() OVER (ORDER BY at) AS n FROM STREAM(orders)",
@@ -338,8 +338,8 @@ PER_MINUTE = "SELECT country, window(at, '1 minute') AS w, count(*) AS n FROM ST
         ),
         (
             f"{VIEW} KEY (id) AS SELECT id FROM STREAM(orders) WHERE amount > (SELECT avg(amount) FROM STREAM(paid))",
-            "name the table of the subquery without STREAM",
-            f"{VIEW} KEY (id) AS SELECT id FROM STREAM(orders) WHERE amount > (SELECT avg(amount) FROM paid)",
+            "join the streams, or name its tables without STREAM",
+            f"{VIEW} KEY (id) AS SELECT id FROM orders WHERE amount > (SELECT avg(amount) FROM paid)",
         ),
         (
             f"{VIEW} KEY (id) AS SELECT a.id FROM STREAM(orders) a JOIN STREAM(paid) b ON a.amount < b.amount",

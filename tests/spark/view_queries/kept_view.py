@@ -108,6 +108,23 @@ def running(spark: SparkSession, catalog: Catalog, statement: str, checkpoint: P
             query.stop()
 
 
+def refreshed(spark: SparkSession, catalog: Catalog, statement: str, checkpoint: Path) -> list[dict[str, Any]]:
+    """The rows of a view that reads no stream, after it was computed once."""
+    [parsed] = parse(statement)
+    assert isinstance(parsed, CreateView)
+    kept = KeptRows()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(materialized_view, "_send", kept.take)
+        frame = resolve(spark, parsed.select, catalog, ReadContext(agents="nowhere:1")).frame
+        table = Table(name="v", connector=Connector.VIEW, key=parsed.key)
+        writing = WriteContext(
+            agents="nowhere:1", pipeline="v", epoch=1, query_id=QUERY_ID, checkpoint=str(checkpoint), mode="append"
+        )
+        step, frame = materialized_view._batch_writer(frame, table, writing, mode="complete")
+        step.send(frame, 0, fresh_at_ms=1)
+    return kept.all()
+
+
 @dataclass(frozen=True, slots=True)
 class Running:
     query: StreamingQuery

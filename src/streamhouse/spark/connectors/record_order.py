@@ -24,7 +24,7 @@ _TYPE: Final = "STRUCT<time: BIGINT, partition: INT, offset: BIGINT, topic: BIGI
 _TRANSPARENT: Final = (
     *("SubqueryAlias", "Filter", "Sort", "GlobalLimit", "LocalLimit", "Offset", "Sample", "Window", "Generate"),
     *("EventTimeWatermark", "UpdateEventTimeWatermarkColumn", "Repartition", "RepartitionByExpression"),
-    *("ResolvedHint", "Deduplicate", "DeduplicateWithinWatermark"),
+    *("ResolvedHint", "Deduplicate", "DeduplicateWithinWatermark", "PipeOperator"),
 )
 """Operators that hand on all columns of a row, and do nothing else with those that they don't name."""
 _SIGN: Final = -(2**63)

@@ -20,7 +20,7 @@ _TRANSPARENT: Final = (
     *("Project", "SubqueryAlias", "Filter", "Sort", "GlobalLimit", "LocalLimit", "Offset", "Window", "View"),
     *("ResolvedHint", "RebalancePartitions"),
     *("EventTimeWatermark", "UpdateEventTimeWatermarkColumn", "Repartition", "RepartitionByExpression"),
-    *("WithCTE", "CTERelationRef"),
+    *("WithCTE", "CTERelationRef", "PipeOperator"),
 )
 """Operators that a key passes: what is below them by one row is above them by one at most."""
 _DECIDING: Final = ("_key", "_partition")
@@ -183,7 +183,13 @@ def _grouped(aggregate: Any, columns: list[_Column]) -> tuple[str, ...]:
     """For each expression that it groups by, the column that has it, else those that have fields of it."""
     made = {id_of(each): each for each in scala_seq(aggregate.aggregateExpressions())}
     key: list[str] = []
-    for expression in scala_seq(aggregate.groupingExpressions()):
+    groups = scala_seq(aggregate.groupingExpressions())
+    if any(_REPEATED_SET in each.sql() for each in groups):
+        raise Rejected(
+            "two grouping sets are the same, and so are their rows; do=name each set once,"
+            " and SELECT grouping_id() AS level as well"
+        )
+    for expression in groups:
         whole = [column.name for column in columns if _is(made.get(column.attribute), expression) and not column.field]
         parts = [column.name for column in columns if _is_part(made.get(column.attribute), column, expression)]
         if not whole and not parts:
@@ -214,11 +220,12 @@ def _kept(attributes: list[int], columns: list[_Column]) -> tuple[str, ...]:
 
 
 def _not_selected(what: str) -> Rejected:
-    if _REPEATED_SET in what:
-        return Rejected("two grouping sets are the same, and so are their rows; do=name each set once")
     if _GROUPING_ID in what:
         return Rejected(
             "rows of ROLLUP, CUBE and GROUPING SETS are identified by their level, since a column can be NULL as well;"
             " do=SELECT grouping_id() AS level as well, and where there is a KEY, name level in it"
         )
-    return Rejected(f"a view's row is identified by its grouping columns; missing={what} do=select it as well")
+    return Rejected(
+        f"a view's row is identified by its grouping columns; missing={what}"
+        " do=select it as well, and where there is a KEY, name it there"
+    )

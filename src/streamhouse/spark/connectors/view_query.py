@@ -33,6 +33,7 @@ RECOMPUTE: Final = "name its tables without STREAM, then all of it is computed a
 _SAME_ROWS: Final = (
     *("Project", "SubqueryAlias", "ResolvedHint", "EventTimeWatermark", "UpdateEventTimeWatermarkColumn"),
     *("Repartition", "RepartitionByExpression", "RebalancePartitions", "WithCTE", "CTERelationRef"),
+    "PipeOperator",
 )
 """A row of the result for each row of the input."""
 _BY_ROW: Final = ("Filter", "Generate", "Expand", "LateralJoin")
@@ -43,6 +44,13 @@ _SOURCES: Final = ("View", "StreamingRelation", "StreamingRelationV2", "LogicalR
 _INNER: Final = ("INNER", "CROSS", "LEFT SEMI")
 _TIMES: Final = ("CurrentTimestamp", "Now", "CurrentDate", "LocalTimestamp", "CurrentTime", "CurrentTimestampLike")
 _BY_ARRIVAL: Final = ("First", "Last", "AnyValue")
+_LISTS: Final = {
+    "CollectList": "sort_array(collect_list(column))",
+    "ListAgg": "listagg(column, ', ') WITHIN GROUP (ORDER BY column)",
+}
+"""Aggregates whose elements stand in the order in which rows are read, and how to write them with an order."""
+_UNORDERED: Final = ("SortArray", "ArraySort", "Size")
+"""Functions of a list whose result doesn't depend on its order."""
 _COMPARISONS: Final = ("LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual")
 _WATERMARK: Final = "spark.watermarkDelayMs"
 """In the metadata of a column that has one."""
@@ -182,6 +190,8 @@ def _joined(plan: Plan, node: Any) -> Change:
     if any(change is not Change.ADDED for change in changes):
         raise _Changing("a join of a stream with rows that change can't be kept up to date")
     kind = str(node.joinType().sql())
+    if kind == "LEFT ANTI":
+        raise _rejection("LEFT ANTI JOIN of streams, whose rows go when a partner comes,")
     if kind not in _INNER:
         raise Rejected(
             f"{kind} JOIN of streams has rows without a partner only when none can come any more; do=give both streams"
@@ -227,6 +237,8 @@ def _check_expressions(plan: Plan) -> None:
             raise Rejected(
                 f"{name} goes by the order in which rows are read; do=min_by(column, at) or max_by(column, at)"
             )
+        if kind in _LISTS and not _has_order(expression):
+            raise Rejected(f"{expression.prettyName()} goes by the order in which rows are read; do={_LISTS[kind]}")
         if not expression.deterministic() and all(each.deterministic() for each in scala_seq(expression.children())):
             raise Rejected(f"{expression.prettyName()} is something else every time; do=leave it out, or {RECOMPUTE}")
 
@@ -234,7 +246,21 @@ def _check_expressions(plan: Plan) -> None:
 def _expressions(plan: Plan) -> Iterator[Any]:
     for node in plan.walk(into_views=False, into_subqueries=True):
         for each in scala_seq(node.expressions()):
-            yield from walk_expression(each)
+            yield from _walk_ordered(each)
+
+
+def _walk_ordered(expression: Any) -> Iterator[Any]:
+    """An expression and all in it, except for lists of which only what doesn't depend on their order is taken."""
+    yield expression
+    for child in scala_seq(expression.children()):
+        if kind_of(expression) in _UNORDERED and kind_of(child) == "AggregateExpression":
+            yield from (each for each in walk_expression(child) if kind_of(each) not in _LISTS)
+        else:
+            yield from _walk_ordered(child)
+
+
+def _has_order(expression: Any) -> bool:
+    return kind_of(expression) == "ListAgg" and bool(expression.orderExpressions().nonEmpty())
 
 
 def _rejection(what: str) -> Rejected:

@@ -24,7 +24,7 @@ from streamhouse.spark.pipelines.python_pipeline import check_python
 from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.error_messages import SqlDiagnostic, diagnostics_of
 from streamhouse.spark.query.resolver import own_session
-from streamhouse.spark.runtime.jvm import unsupported
+from streamhouse.spark.runtime.jvm import unsupported_pipeline
 from streamhouse.sql.definitions import PythonPipeline
 from streamhouse.sql.options import pipeline_options
 
@@ -53,8 +53,7 @@ def _problems(spark: SparkSession, catalog: Catalog, pipeline: PythonPipeline) -
         frame = check_python(own_session(spark), pipeline.text, pipeline.name, catalog, reading).frame
         if not frame.isStreaming:
             return (_problem(pipeline, "it reads no stream, so it would be over at once", 'tables.stream("orders")'),)
-        modes = ("append", "update") if options.output is None else (options.output,)
-        error = unsupported(frame, modes)
+        error = unsupported_pipeline(frame, options.output)
     except (Exception, SystemExit) as raised:  # whatever a user's code raises
         log.debug("a pipeline in Python is wrong; name=%s", pipeline.name, exc_info=True)
         return tuple(_with_position(each, pipeline, raised) for each in _words(raised))

@@ -177,7 +177,7 @@ class PipelineBuilder:
         code = job.text if job.kind is Kind.PYTHON else None
         shape = state_signature(bound.frame, bound.reads, rows=rows_of(job, bound.frame), code=code)
         if job.kind is Kind.VIEW and needs_versions(bound.frame, job.key):
-            check_versions(folder, shape.state, name=job.name)
+            check_versions(folder, shape.state, name=job.name, has_run=job.has_run)
             bound = self._bound(job, catalog, replace(reading, with_versions=True))
         table = self._target(job, catalog, bound.frame, options)
         note = prepare(folder, query_id=job.query_id, state=shape.state, before=self._before(job, table))

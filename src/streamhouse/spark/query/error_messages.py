@@ -70,6 +70,8 @@ def describe_error(error: PySparkException) -> tuple[str, str]:
     for known, words in _DESCRIPTIONS.items():
         if condition == known or condition.startswith(f"{known}."):
             return words(parameters, message)
+    if _LATE_ROWS in message:
+        return "an aggregate, or a join, of rows that change themselves can't be kept up to date on a stream", _FINAL
     return message, _hint_by_text(message)
 
 
@@ -178,7 +180,8 @@ def _syntax(parameters: Mapping[str, str], message: str) -> tuple[str, str]:
 def _arguments(parameters: Mapping[str, str], message: str) -> tuple[str, str]:
     name = _plain(parameters.get("functionName", ""))
     expected, actual = parameters.get("expectedNum", "?"), parameters.get("actualNum", "?")
-    return f"{name} takes {expected.strip('[]').replace(', ', ' or ')} arguments, not {actual}", ""
+    what = f"{name} takes {expected.strip('[]').replace(', ', ' or ')} arguments, not {actual}"
+    return what, f"DESCRIBE FUNCTION {name} lists them"
 
 
 def _ambiguous(parameters: Mapping[str, str], message: str) -> tuple[str, str]:
@@ -211,7 +214,7 @@ def _output_mode(parameters: Mapping[str, str], message: str) -> tuple[str, str]
 
 
 def _row_window(parameters: Mapping[str, str], message: str) -> tuple[str, str]:
-    name = parameters.get("windowFunc", "a window function").lower()
+    name = _ID.sub("", parameters.get("windowFunc", "a window function").lower())
     return (
         f"{name} OVER (…) can't be kept up to date on a stream",
         "group by window(column, '1 minute'), and use max_by or min_by for the first row of a group",
@@ -237,13 +240,21 @@ _DESCRIPTIONS: Final[Mapping[str, _Describe]] = {
     "NON_TIME_WINDOW_NOT_SUPPORTED_IN_STREAMING": _row_window,
     "_LEGACY_ERROR_TEMP_1008": _not_a_stream,
 }
+_ID: Final = re.compile(r"#\d+l?")
+_LATE_ROWS: Final = "possible 'correctness' issue due to global watermark"
+_FINAL: Final = (
+    "GROUP BY window(…) below and above, WITH (watermark = 'at 10 seconds') and without the option output: rows come"
+    " once they are final; or CREATE MATERIALIZED VIEW … KEY (column) AS … of tables without STREAM"
+)
+STREAM_IN_SUBQUERY: Final = "join the streams, or name the table of the subquery without STREAM"
 _HINTS: Final = {
-    "Sorting is not supported on streaming": "leave ORDER BY out: a stream has no end to sort at",
+    "Sorting is not supported on streaming": "leave ORDER BY and LIMIT out: a stream has no end to sort at",
+    "Limits are not supported on streaming": "leave LIMIT out: a stream has no end to count from",
     "not supported without a watermark in the join keys": (
         "give both streams a watermark, and join within a time: AND p.at BETWEEN o.at AND o.at + INTERVAL 1 HOUR"
     ),
     "Distinct aggregations are not supported": "cardinality(collect_set(column)), or approx_count_distinct(column)",
-    "Streaming query is not allowed in subquery": "join the streams, or name the table of the subquery without STREAM",
+    "Streaming query is not allowed in subquery": STREAM_IN_SUBQUERY,
     "Union between streaming and batch": "read both with STREAM(…)",
 }
 

@@ -403,6 +403,8 @@ def _both(text: str, at: int, table: Table) -> StatementError:
 def _reject_writes(text: str, sources: Iterable[UnresolvedTable]) -> None:
     """Raise `StatementError` for a write: Spark would see only a view of the table, and report its own plan."""
     tokens = [token for token in tokenize(text) if token.kind in (TokenKind.WORD, TokenKind.NAME)]
+    if tokens and tokens[0].is_keyword("FROM"):  # FROM orders |> …
+        return
     target = next((token for token in tokens if not token.is_keyword(*_WRITING)), None)
     if target is None or target is tokens[0] or target.value.lower() not in {each.name.lower() for each in sources}:
         return

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from streamhouse.errors import StatementError, StreamhouseError
+from streamhouse.errors import Rejected, StatementError, StreamhouseError
 from streamhouse.model.pipeline import Shape
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.connectors import ReadContext
@@ -23,12 +23,12 @@ from streamhouse.spark.connectors.topic import METADATA_COLUMNS
 from streamhouse.spark.connectors.view_key import view_key
 from streamhouse.spark.connectors.view_query import RECOMPUTE, mode_of
 from streamhouse.spark.query.catalog import Catalog, OverlayCatalog, metadata_columns_of
-from streamhouse.spark.query.error_messages import SqlDiagnostic, diagnostics_of
+from streamhouse.spark.query.error_messages import STREAM_IN_SUBQUERY, SqlDiagnostic, diagnostics_of
 from streamhouse.spark.query.resolver import ResolvedQuery, analyze
 from streamhouse.spark.query.state_signature import Rows, state_signature
 from streamhouse.spark.query.table_references import StatementKind, statement_kind
 from streamhouse.spark.query.untrusted_sql import check_untrusted, of_definition
-from streamhouse.spark.runtime.jvm import check_plan, unsupported
+from streamhouse.spark.runtime.jvm import check_plan, unsupported, unsupported_pipeline
 from streamhouse.sql.lexer import position, tokenize
 from streamhouse.sql.options import PipelineOptions, pipeline_options
 from streamhouse.sql.parser import parse_all
@@ -44,6 +44,10 @@ _KINDS: Final = {
     Show: "show",
     Query: "query",
 }
+_AS_VIEW: Final = (
+    "keep the result as a view of tables without STREAM, which is computed anew when they change:"
+    " CREATE MATERIALIZED VIEW … KEY (column) AS …"
+)
 _OF_RECORDS: Final = ("_key", "_timestamp", "_headers")
 
 
@@ -123,8 +127,18 @@ def _checked(
             return ValidatedStatement(kind=kind, name="", line=line, columns=columns_of(bound.frame), notes=bound.notes)
     except (StreamhouseError, PySparkException) as error:
         fitting = error if isinstance(statement, Query) else of_definition(error)
-        return ValidatedStatement(kind=kind, name=name, line=line, problems=diagnostics_of(fitting, text, start))
+        problems = diagnostics_of(fitting, text, start)
+        if isinstance(statement, CreateView):
+            problems = tuple(map(_recomputing, problems))
+        return ValidatedStatement(kind=kind, name=name, line=line, problems=problems)
     return ValidatedStatement(kind=kind, name=name, line=line)
+
+
+def _recomputing(problem: SqlDiagnostic) -> SqlDiagnostic:
+    """Of a view: with a table that changes in a subquery of a stream, its rows would depend on when they came."""
+    if problem.hint != STREAM_IN_SUBQUERY:
+        return problem
+    return replace(problem, hint=f"join the streams, or {RECOMPUTE}")
 
 
 def _query_of(statement: Statement) -> str | None:
@@ -193,12 +207,12 @@ def _continuous(
     else:
         key, target, problems = statement.key, statement.name, []
         if not _key_problems(statement, key, columns, text):
-            key = view_key(bound.frame, statement.key)
+            key, problems = _identified(bound.frame, statement, text)
         rows = Rows(key=key, output=options.output, starting=options.starting)
         known.add(Table(name=statement.name, connector=Connector.VIEW, columns=columns, key=key))
     problems += _key_problems(statement, key, columns, text)
     problems += _watermark_problems(known, statement, options, bound, text)
-    problems += _stream_problems(bound, options, statement, text)
+    problems = [*_stream_problems(bound, options, statement, text), *problems]
     shape = replace(state_signature(bound.frame, bound.reads, rows=rows), target=target)
     return ValidatedStatement(
         kind=_KINDS[type(statement)],
@@ -242,7 +256,8 @@ def _target_problems(
     table = known.find(statement.target)
     if table is not None and table.connector is Connector.VIEW:
         what = f"{table.name} is a view, which is written by its own query"
-        return [_problem(text, _index_of(statement, statement.target), what)]
+        hint = "INSERT INTO a topic, or change the view's own query"
+        return [_problem(text, _index_of(statement, statement.target), what, hint)]
     if table is None or table.text is None or not table.columns:
         return []
     names = [column.name for column in table.columns]
@@ -297,7 +312,24 @@ def _watermark_problems(
     ]
 
 
+def _identified(frame: DataFrame, statement: CreateView, text: str) -> tuple[tuple[str, ...], list[SqlDiagnostic]]:
+    """The key of a view, or why it has none: shown beside what is wrong with its query, as both have to be changed."""
+    try:
+        return view_key(frame, statement.key), []
+    except Rejected as error:
+        return statement.key, list(diagnostics_of(error, text, statement.select_start))
+
+
 def _stream_problems(
+    bound: ResolvedQuery, options: PipelineOptions, statement: Continuous, text: str
+) -> list[SqlDiagnostic]:
+    try:
+        return _kept_problems(bound, options, statement, text)
+    except Rejected as error:
+        return list(diagnostics_of(error, text, statement.select_start))
+
+
+def _kept_problems(
     bound: ResolvedQuery, options: PipelineOptions, statement: Continuous, text: str
 ) -> list[SqlDiagnostic]:
     if not bound.frame.isStreaming and isinstance(statement, CreateView):  # computed anew when its tables change
@@ -310,24 +342,19 @@ def _stream_problems(
         what = f"it writes the topic that it reads, {statement.target}: it would never be done"
         return [_problem(text, _index_of(statement, statement.target), what, "INSERT INTO another topic")]
     check_plan(bound.frame)
-    error = unsupported(bound.frame, modes_of(bound.frame, options, statement))
-    problems = list(diagnostics_of(error, text, statement.select_start)) if error is not None else []
-    if isinstance(statement, CreateView):
-        problems = [replace(each, hint=f"{each.hint}, or {RECOMPUTE}" if each.hint else RECOMPUTE) for each in problems]
-    return problems
+    if isinstance(statement, CreatePipeline):
+        error = unsupported_pipeline(bound.frame, options.output)
+        problems = () if error is None else diagnostics_of(error, text, statement.select_start)
+        return [replace(each, hint=each.hint or _AS_VIEW) for each in problems]
+    error = unsupported(bound.frame, (mode_of(bound.frame, statement.key, options.output),))
+    problems = () if error is None else diagnostics_of(error, text, statement.select_start)
+    return [replace(each, hint=f"{each.hint}, or {RECOMPUTE}" if each.hint else RECOMPUTE) for each in problems]
 
 
 def _topics_of(bound: ResolvedQuery) -> set[str]:
     """The names and topics of the streams that a query reads."""
     streams = [read.table for read in bound.reads if read.is_stream and read.table.connector is Connector.TOPIC]
     return {each for table in streams for each in (table.name, table.options.get("topic", table.name))}
-
-
-def modes_of(frame: DataFrame, options: PipelineOptions, statement: Continuous) -> tuple[str, ...]:
-    """The output modes to try: for a view the one that keeps it right, else the user's, else append before update."""
-    if isinstance(statement, CreateView):
-        return (mode_of(frame, statement.key, options.output),)
-    return ("append", "update") if options.output is None else (options.output,)
 
 
 # --- positions

@@ -69,12 +69,15 @@ def prepare(folder: Folder, *, query_id: str, state: Sequence[str], before: Last
     return notice
 
 
-def check_versions(folder: Folder, state: Sequence[str], *, name: str) -> None:
+def check_versions(folder: Folder, state: Sequence[str], *, name: str, has_run: bool) -> None:
     """The state of a join has the versions of records from its beginning, or never: then nothing shows which of two
-    rows of a key is newer. Raises `Misconfigured` for a checkpoint of an earlier release, which had none."""
+    rows of a key is newer. Raises `Misconfigured` for a checkpoint of an earlier release, which had none.
+
+    `has_run`: a micro-batch of it was reported; Spark removes the offsets of all but the last ones.
+    """
     if not state or folder.read(VERSIONS) is not None:
         return
-    if folder.read(METADATA) is not None and folder.read(f"{OFFSETS}/0") is not None:
+    if folder.read(METADATA) is not None and (has_run or folder.read(f"{OFFSETS}/0") is not None):
         raise Misconfigured(
             "the state of its join is from a release that didn't keep which record is the newest of a key;"
             f" do=begin anew: streamhouse pipelines restart {name} --from earliest"

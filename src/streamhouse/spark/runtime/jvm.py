@@ -214,6 +214,18 @@ def unsupported(frame: DataFrame, modes: Sequence[str]) -> PySparkException | No
     return first
 
 
+def unsupported_pipeline(frame: DataFrame, output: str | None) -> PySparkException | None:
+    """Why Spark would not start a pipeline's query, in this output mode if it has one.
+
+    Where mode append lacks a watermark and mode update doesn't work either, the error is that of mode update: what it
+    is about has to be changed in any case.
+    """
+    error = unsupported(frame, ("append", "update") if output is None else (output,))
+    if error is None or not str(error.getCondition() or "").startswith("STREAMING_OUTPUT_MODE"):
+        return error
+    return unsupported(frame, ("update",)) or error
+
+
 def check_plan(frame: DataFrame) -> None:
     """Raise `Rejected` for what Spark only refuses when it runs: sessions by nothing else, joins on no equality."""
     spark = frame.sparkSession
