@@ -1,7 +1,10 @@
 """A lake table belongs to the owner of its pipeline: who was the owner before commits nothing, and nothing is twice."""
 
+import shutil
+from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from streamhouse.errors import PipelineMoved, Unavailable
@@ -25,6 +28,10 @@ ORDERS = "id BIGINT, amount INT"
 
 def ids(table: Written) -> list[int]:
     return sorted(row.id for row in table.read().collect())
+
+
+def visible_to_others(table: Written) -> list[int]:
+    return sorted(pq.ParquetFile(file).read()["id"][0].as_py() for file in Path(table.location).glob("*.parquet"))
 
 
 def before(table: Written, step: str, act: Any) -> None:
@@ -124,6 +131,43 @@ def test_files_are_not_merged_by_who_was_the_owner(make: Make, connector: Connec
     with pytest.raises(PipelineMoved):
         old.lake.commit((), files, old.step.progress_of(1), is_rewrite=True)
     assert ids(new) == [1, 2]
+
+
+def test_files_that_a_replaced_owner_writes_late_are_no_rows(make: Make) -> None:
+    """It was stopped when it had planned them, and goes on when its successor has committed the micro-batch."""
+    old = make(Connector.PARQUET)
+    old.write(0, ORDERS, (1, 1))
+    successors: list[Written] = []
+    planned = old.lake.plan_files
+
+    def stopped(*args: Any, **named: Any) -> Any:
+        plan = planned(*args, **named)
+        new = old.take_over(ORDERS)
+        new.write(1, ORDERS, (2, 2))
+        successors.append(new)
+        return plan
+
+    setattr(old.lake, "plan_files", stopped)  # noqa: B010
+    with pytest.raises(PipelineMoved, match="epoch=1"):
+        old.write(1, ORDERS, (2, 2))
+    (new,) = successors
+    assert ids(new) == [1, 2]
+    new.write(2, ORDERS, (3, 3))
+    assert ids(new) == [1, 2, 3]
+    assert visible_to_others(new) == [1, 2, 3]
+
+
+def test_files_that_a_replaced_owner_wrote_late_are_deleted_when_a_query_starts(make: Make) -> None:
+    table = make(Connector.PARQUET)
+    table.write(0, ORDERS, (1, 1))
+    (file,) = Path(table.location).glob("*.parquet")
+    late = file.with_name(file.name.replace("-e1-", "-e0-"))
+    shutil.copy(file, late)
+    old_release = file.with_name(file.name.replace("-e1-", "-"))
+    shutil.copy(file, old_release)
+    assert ids(table) == [1, 1]
+    table.take_over(ORDERS)
+    assert (late.exists(), old_release.exists()) == (False, True)
 
 
 @pytest.mark.parametrize("connector", LAKES)

@@ -95,8 +95,9 @@ class LiveSupervisor:
         """Processes with a Spark, by the name that they were given."""
         results = {}
         for pid in _children(self.pid):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-            results[words[words.index("--name") + 1].removeprefix("streamhouse-pipelines-")] = pid
+            words = _words(pid)
+            if "--name" in words:  # not one that has ended and wasn't waited for yet
+                results[words[words.index("--name") + 1].removeprefix("streamhouse-pipelines-")] = pid
         return results
 
     def kill_jvm(self) -> None:
@@ -124,6 +125,14 @@ def below(pid: int) -> Iterable[int]:
 def _children(pid: int) -> list[int]:
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _words(pid: int) -> list[str]:
+    """The command line of a process, empty when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
     except OSError:
         return []
 

@@ -6,13 +6,16 @@ Leaves      data files to `data_files`
 
 There is no log that readers would use, so a file counts as soon as it exists. A micro-batch that is repeated, because
 it was begun and never finished, first deletes its earlier files, so each row is there once when it is done; in between
-some
-of its rows are visible early. A replaced owner is rejected before it writes files and before a micro-batch is done, not
-in between: what it writes then is visible. Types can't change, because readers take them from any of the files.
+some of its rows are visible early. A replaced owner is rejected before it writes files and before a micro-batch is
+done, not in between: what it writes then is visible to others until the next owner starts or writes to that directory.
+It is recognised by the epoch in the file's name, which isn't the one under which its micro-batch was committed. Types
+can't change, because readers take them from any of the files.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -48,6 +51,12 @@ from streamhouse.spark.lake.table_options import Location, within
 
 NOTES: Final = "_streamhouse"
 """Readers skip directories with such a prefix."""
+
+
+MAX_OWNERS: Final = 100
+"""Of how many owners a note says which micro-batches they have committed: the last ones."""
+_OWNED: Final = re.compile(rf"{re.escape(PREFIX)}(.{{8}})-(\d{{8,}})-e(\d+)-")
+"""The query, micro-batch and epoch in a file's name; files of earlier releases have no epoch."""
 
 
 class ParquetLakeTable:
@@ -107,6 +116,7 @@ class ParquetLakeTable:
         check_owner(progress, epoch=self._epoch(progress))
         for name in progress.fenced:
             self._write_note(f"epoch-{name}", {"epoch": progress.epoch})
+        self._delete_late(self._listed(self._location.root))
 
     def _epoch(self, progress: Progress) -> int | None:
         notes = [self._read_note(f"epoch-{name}") for name in progress.fenced]
@@ -120,15 +130,16 @@ class ParquetLakeTable:
             self._delete(each.path for each in self._listed(self._location.root) if each.base_name.startswith(begins))
         else:
             self._write_note(f"begun-{progress.query_id}", {"batch": progress.batch_id})
-        return folder_plan(self._location.root, self._layout, self.columns(), progress)
+        plan = folder_plan(self._location.root, self._layout, self.columns(), progress)
+        return replace(plan, begins=f"{begins}e{progress.epoch}-")
 
     def data_files(self, bounds: KeyRange | None = None) -> list[DataFile]:
-        """All files but those of a micro-batch that isn't finished."""
-        unfinished = tuple(self._unfinished())
+        """All files but those of a micro-batch that isn't finished, and those that a replaced owner wrote late."""
+        unfinished, done = tuple(self._unfinished()), self._done()
         return [
             self._live(each)
             for each in self._listed(self._location.root)
-            if not (unfinished and each.base_name.startswith(unfinished))
+            if not (unfinished and each.base_name.startswith(unfinished)) and not _is_late(each.base_name, done)
         ]
 
     def _live(self, info: fs.FileInfo) -> DataFile:
@@ -142,13 +153,28 @@ class ParquetLakeTable:
         return FolderReader(schema=with_partitions(schema, self._partitions))
 
     def _unfinished(self) -> Iterator[str]:
+        for query_id in self._queries("begun-"):
+            begun = self._read_note(f"begun-{query_id}")
+            if begun is not None and begun["batch"] != self.last_batch(query_id):
+                yield begins_of(Progress(query_id=query_id, batch_id=begun["batch"]))
+
+    def _done(self) -> dict[str, Any]:
+        """What was last committed of each query, by the part of its id that names of files have."""
+        notes = ((query_id, self._read_note(f"done-{query_id}")) for query_id in self._queries("done-"))
+        return {query_id[:8]: note for query_id, note in notes if note is not None}
+
+    def _queries(self, kind: str) -> list[str]:
         notes = fs.FileSelector(within(self._location.under(NOTES)), allow_not_found=True)
-        for each in self._files.get_file_info(notes):
-            if each.base_name.startswith("begun-"):
-                query_id = each.base_name.removeprefix("begun-").removesuffix(".json")
-                begun = self._read_note(f"begun-{query_id}")
-                if begun is not None and begun["batch"] != self.last_batch(query_id):
-                    yield begins_of(Progress(query_id=query_id, batch_id=begun["batch"]))
+        names = [each.base_name for each in self._files.get_file_info(notes)]
+        return [
+            name.removeprefix(kind).removesuffix(".json")
+            for name in names
+            if name.startswith(kind) and name.endswith(".json")
+        ]
+
+    def _delete_late(self, infos: Iterable[fs.FileInfo]) -> None:
+        done = self._done()
+        self._delete(each.path for each in infos if _is_late(each.base_name, done))
 
     def _listed(self, root: str) -> list[fs.FileInfo]:
         selector = fs.FileSelector(within(root), recursive=True, allow_not_found=True)
@@ -183,7 +209,10 @@ class ParquetLakeTable:
         for folder in folders:
             infos = self._files.get_file_info(fs.FileSelector(within(folder)))
             self._delete(each.path for each in infos if each.base_name.startswith(begins) and each.path not in kept)
-        self._write_note(f"done-{progress.query_id}", {"batch": progress.batch_id, "covers": progress.covers})
+            self._delete_late(each for each in infos if not each.base_name.startswith(begins))
+        note = self._read_note(f"done-{progress.query_id}") or {}
+        done = {"batch": progress.batch_id, "covers": progress.covers, "owners": _owners(note, progress)}
+        self._write_note(f"done-{progress.query_id}", done)
 
     def expire_snapshots(self, older_than_ms: int, orphans_before_ms: int) -> Expiry:
         """There are no old versions."""
@@ -212,6 +241,24 @@ class ParquetLakeTable:
             stream.write(msgspec.json.encode(content))
         if making != path:
             self._files.move(making, path)
+
+
+def _owners(note: Mapping[str, Any], progress: Progress) -> list[list[int]]:
+    """For each owner its epoch and the first micro-batch that it has committed."""
+    owners = [list(each) for each in note.get("owners", ())]
+    if not owners or owners[-1][0] != progress.epoch:
+        owners.append([progress.epoch, progress.batch_id])
+    return owners[-MAX_OWNERS:]
+
+
+def _is_late(name: str, done: Mapping[str, Any]) -> bool:
+    """Whether a file is of a micro-batch that another owner has committed."""
+    match = _OWNED.match(name)
+    note = None if match is None else done.get(match[1])
+    if match is None or note is None or int(match[2]) > note["batch"]:
+        return False
+    epochs = [epoch for epoch, first in note.get("owners", ()) if first <= int(match[2])]
+    return bool(epochs) and epochs[-1] != int(match[3])
 
 
 def _values(path: str) -> Iterator[tuple[str, str | None]]:
