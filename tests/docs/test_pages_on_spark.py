@@ -1,8 +1,8 @@
 """Docs that run on Spark: README.md with every change, the others nightly.
 
 README.md and docs/sql.md share an agent, a SQL worker and a supervisor: their topics have different names. The other
-pages' SQL is bound by `tests/spark/sql/test_pages.py`, in the Spark that all tests share, and `test_pages` parses their
-commands.
+pages' SQL is bound by `tests/spark/query/test_pages.py`, in the Spark that all tests share, and `test_pages` parses
+their commands.
 """
 
 from collections.abc import Iterator

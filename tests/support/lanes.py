@@ -27,8 +27,8 @@ SERVICES: Final = re.compile(
 
 LONG: Final = (
     "tests/docs/test_pages",
-    "tests/spark/replaying/test_copy_",
-    "tests/spark/test_sink_kills.py",
+    "tests/spark/replay/test_copy_",
+    "tests/spark/datasource/test_killed_drivers.py",
     "tests/spark/test_example.py",
     "tests/spark/maintenance/test_compaction_on_spark.py",
     "tests/wire/http/test_schemathesis.py",

@@ -43,7 +43,11 @@ def test_each_share_begins_with_its_part_of_the_long_ones() -> None:
         ("tests/stores/test_s3_store.py", "pytestmark = pytest.mark.s3", "services"),
         ("tests/compat/test_kcat.py", "def test_a_client(bootstrap: str) -> None:", "services"),
         ("tests/spark/test_read.py", "pytestmark = pytest.mark.spark; LiveAgent", "spark"),
-        ("tests/spark/test_plan.py", "from streamhouse.spark.datasource.split_planner import plan", "unit"),
+        (
+            "tests/spark/datasource/test_split_planner.py",
+            "from streamhouse.spark.datasource.split_planner import plan",
+            "unit",
+        ),
     ],
 )
 def test_a_file_is_in_the_lane_of_the_most_demanding_thing_that_it_names(path: str, source: str, lane: str) -> None:

@@ -23,7 +23,7 @@ from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.resolver import resolve
 from tests.spark.connectors import test_view
 from tests.spark.connectors.test_view import Kept
-from tests.spark.sql.fakes import FakeBackend
+from tests.spark.query.fakes import FakeBackend
 from tests.support.agent import LiveAgent
 from tests.support.depth import scaled
 

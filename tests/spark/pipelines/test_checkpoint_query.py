@@ -8,7 +8,7 @@ import pytest
 from streamhouse.errors import Misconfigured
 from streamhouse.model.pipeline import Shape
 from streamhouse.spark.pipelines.checkpoint_query import FILE, check_query
-from tests.spark.pipelines.test_checkpoints import MemoryFolder
+from tests.spark.runtime.test_checkpoint_folder import MemoryFolder
 
 SHAPE = Shape(streams=("orders",), state=("aggregate",), target="v", query=("Filter (a > 0)",), signature="1:a")
 OTHER = replace(SHAPE, query=("Filter (a > 6)",), signature="1:b")

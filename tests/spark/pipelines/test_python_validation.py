@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from streamhouse.spark.pipelines.python_validation import validate_python
 from streamhouse.spark.query.catalog import Catalog
 from streamhouse.sql.definitions import PythonPipeline
-from tests.spark.sql.fakes import FakeBackend, topic
+from tests.spark.query.fakes import FakeBackend, topic
 
 pytestmark = pytest.mark.spark
 

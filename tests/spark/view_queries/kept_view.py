@@ -28,7 +28,7 @@ from streamhouse.sql.options import pipeline_options
 from streamhouse.sql.parser import parse
 from streamhouse.sql.statements import CreateView
 from streamhouse.wire.http.routes.views import PartRequest
-from tests.spark.sql.fakes import FakeBackend
+from tests.spark.query.fakes import FakeBackend
 from tests.spark.view_queries.records import COLUMNS, PEOPLE, STREAMS, Batch, lines, people
 
 QUERY_ID = "00000000-0000-4000-8000-000000000000"

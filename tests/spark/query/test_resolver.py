@@ -15,7 +15,7 @@ from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.resolver import ResolvedQuery, analyze, resolve
 from streamhouse.spark.query.schema_inference import AgentCatalogBackend
 from streamhouse.sql.options import Watermark
-from tests.spark.sql.fakes import FakeBackend, columns, topic
+from tests.spark.query.fakes import FakeBackend, columns, topic
 from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark

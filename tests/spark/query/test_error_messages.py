@@ -9,7 +9,7 @@ from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.error_messages import SqlDiagnostic, diagnostics_of, root_cause
 from streamhouse.spark.query.resolver import analyze
-from tests.spark.sql.fakes import FakeBackend, topic
+from tests.spark.query.fakes import FakeBackend, topic
 
 
 @pytest.mark.spark

@@ -17,7 +17,7 @@ from streamhouse.spark.query.untrusted_sql import (
     check_untrusted,
 )
 from streamhouse.spark.worker.query_executor import QueryExecutor, QueryRequest, SqlLimits
-from tests.spark.sql.fakes import FakeBackend, topic
+from tests.spark.query.fakes import FakeBackend, topic
 
 pytestmark = pytest.mark.spark
 

@@ -12,9 +12,9 @@ import pytest
 
 from streamhouse.client.sync import SyncClient
 from streamhouse.spark.runtime.java import java_home
-from tests.spark.replaying import killed_copy
-from tests.spark.replaying.kafka import fill, named, records_of
-from tests.spark.replaying.test_copying import Copy, copy, loop
+from tests.spark.replay import killed_copy
+from tests.spark.replay.kafka import fill, named, records_of
+from tests.spark.replay.test_copy_job import Copy, copy, loop
 from tests.support.agent import LiveAgent
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -40,7 +40,7 @@ def run(agent: LiveAgent, folder: Path, *arguments: str, fault: str) -> Ran:
     }
     with (folder / "said").open("wb") as said, (folder / "errors").open("ab") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.replaying.killed_copy", agent.http, *arguments],
+            [sys.executable, "-m", "tests.spark.replay.killed_copy", agent.http, *arguments],
             env=environment,
             stdout=said,
             stderr=errors,

@@ -10,7 +10,7 @@ from streamhouse.spark.pipelines.query_builder import StartedPipeline
 from streamhouse.spark.pipelines.query_run import QueryRun
 from streamhouse.spark.pipelines.query_stop import stop_all
 from streamhouse.spark.pipelines.runner_protocol import Ended, Event, Started
-from tests.spark.pipelines.test_caring import JOB
+from tests.spark.pipelines.test_restart_policy import JOB
 
 TIMEOUT_S = 30.0
 

@@ -18,9 +18,9 @@ from streamhouse.spark.runtime.launch import (
     spark_settings,
 )
 from streamhouse.spark.runtime.python_worker import python_for_spark
-from tests.spark.test_java import make_java
+from tests.spark.runtime.test_java import make_java
 
-PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+PAGE = Path(__file__).parents[3] / "docs" / "spark.md"
 SECRET = "hush-hush"
 
 

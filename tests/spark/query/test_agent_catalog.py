@@ -14,7 +14,7 @@ from streamhouse.spark.connectors import topic as connector
 from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.resolver import resolve
 from streamhouse.spark.query.schema_inference import SAMPLE_RECORDS, AgentCatalogBackend
-from tests.spark.sql.fakes import columns
+from tests.spark.query.fakes import columns
 from tests.support.agent import LiveAgent
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}, "required": ["id"]}

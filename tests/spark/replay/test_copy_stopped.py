@@ -13,7 +13,7 @@ import pytest
 
 from streamhouse.client.sync import SyncClient
 from streamhouse.spark.runtime.java import java_home
-from tests.spark.replaying.kafka import fill, named, records_of
+from tests.spark.replay.kafka import fill, named, records_of
 from tests.support.agent import LiveAgent
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

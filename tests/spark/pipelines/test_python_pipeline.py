@@ -7,7 +7,7 @@ from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.pipelines.python_pipeline import run_python
 from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.resolver import own_session
-from tests.spark.sql.fakes import FakeBackend
+from tests.spark.query.fakes import FakeBackend
 
 pytestmark = pytest.mark.spark
 

@@ -13,7 +13,7 @@ from streamhouse.spark.maintenance.job import Progress
 from streamhouse.spark.replay import copy_job
 from streamhouse.spark.replay.copy_job import CopyPlan, CopySpec, step_offsets
 from streamhouse.spark.replay.resumable_job import ReplayResult
-from tests.spark.replaying.kafka import TIME_MS, fill, named, records_of
+from tests.spark.replay.kafka import TIME_MS, fill, named, records_of
 from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark

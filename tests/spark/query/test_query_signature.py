@@ -19,7 +19,7 @@ from streamhouse.spark.query.query_signature import signature_of
 from streamhouse.spark.query.resolver import ResolvedQuery, analyze, resolve
 from streamhouse.spark.query.state_signature import Rows, state_signature
 from streamhouse.sql.options import Watermark
-from tests.spark.sql.fakes import FakeBackend, columns, topic
+from tests.spark.query.fakes import FakeBackend, columns, topic
 
 pytestmark = pytest.mark.spark
 

@@ -20,7 +20,7 @@ from streamhouse.errors import Misconfigured
 from streamhouse.spark.replay import restore_job
 from streamhouse.spark.replay.restore_job import RestoreSpec, step_pieces
 from streamhouse.spark.replay.resumable_job import ReplayResult
-from tests.spark.replaying.kafka import fill, named, records_of
+from tests.spark.replay.kafka import fill, named, records_of
 from tests.support.agent import LiveAgent
 
 pytestmark = pytest.mark.spark

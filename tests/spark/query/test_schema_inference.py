@@ -3,7 +3,7 @@
 import json
 
 from streamhouse.spark.query.schema_inference import infer, is_json, is_text
-from tests.spark.sql.fakes import columns
+from tests.spark.query.fakes import columns
 
 
 def inferred(*values: object) -> dict[str, str]:

@@ -8,7 +8,7 @@ from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.resolver import analyze
 from streamhouse.spark.query.state_signature import state_signature
-from tests.spark.sql.fakes import FakeBackend, topic
+from tests.spark.query.fakes import FakeBackend, topic
 
 pytestmark = pytest.mark.spark
 

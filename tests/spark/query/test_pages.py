@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.validation import validate
 from tests.docs.pages import PAGES, name_of, sql_files
-from tests.spark.sql.fakes import FakeBackend
+from tests.spark.query.fakes import FakeBackend
 
 pytestmark = pytest.mark.spark
 

@@ -2,7 +2,7 @@
 
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.query.catalog import COLUMNS_TTL_S, TABLES_TTL_S, Catalog, OverlayCatalog, metadata_columns_of
-from tests.spark.sql.fakes import FakeBackend, columns, topic
+from tests.spark.query.fakes import FakeBackend, columns, topic
 
 
 class HandClock:

@@ -10,7 +10,7 @@ from streamhouse.model.table import Connector, Table
 from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.error_messages import SqlDiagnostic
 from streamhouse.spark.query.validation import ValidatedStatement, validate
-from tests.spark.sql.fakes import FakeBackend, columns, topic
+from tests.spark.query.fakes import FakeBackend, columns, topic
 
 pytestmark = pytest.mark.spark
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from streamhouse.client.sync import SyncClient
-from tests.spark import sink_driver
+from tests.spark.datasource import killed_driver
 from tests.support.agent import LiveAgent
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -53,7 +53,7 @@ class Drivers:
 
     def run(self, fault: str, *, master: str = "local[2]") -> int:
         environment = {**os.environ, "FAULT": fault, "PIDS": str(self._work / "pids"), "SPARK_LOCAL_IP": "127.0.0.1"}
-        environment |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(Path(sink_driver.__file__).parents[2])}
+        environment |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(Path(killed_driver.__file__).parents[3])}
         log = self._work / "driver.log"
         with log.open("ab") as output:
             process = subprocess.Popen(
@@ -71,7 +71,7 @@ class Drivers:
             _end_group(process.pid)
 
 
-_RUN = "import sys; from tests.spark.sink_driver import main; main(*sys.argv[1:])"
+_RUN = "import sys; from tests.spark.datasource.killed_driver import main; main(*sys.argv[1:])"
 
 
 def _end_group(leader: int) -> None:

@@ -18,7 +18,7 @@ from streamhouse.spark.replay import restore_job
 from streamhouse.spark.replay.restore_job import RestoreSpec
 from streamhouse.spark.replay.restore_sources import Kind, Reference, find_kind, open_source
 from tests.spark.conftest import BUCKET
-from tests.spark.replaying.kafka import named
+from tests.spark.replay.kafka import named
 from tests.support.agent import LiveAgent, free_port
 from tests.support.s3 import RealS3
 
