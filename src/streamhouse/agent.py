@@ -6,6 +6,7 @@ Leaves      everything else to the components
 """
 
 import asyncio
+import dataclasses
 import gc
 import logging
 import os
@@ -37,7 +38,7 @@ from streamhouse.config import AgentSettings, Settings, check_exposure, exposure
 from streamhouse.config.exposure import http_listeners, kafka_listeners
 from streamhouse.config.fields import Address
 from streamhouse.config.listener_spec import ListenerSpec
-from streamhouse.config.secrets import Secrets, read_secrets
+from streamhouse.config.secrets import Secrets, own_cluster_secret, read_secrets
 from streamhouse.errors import Misconfigured, Stopping
 from streamhouse.format.extensions import extension_warning, missing_extensions
 from streamhouse.model.cluster import Session
@@ -225,6 +226,8 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         tls = server_tls(settings, secrets, clock)
         if _needs_data_dir(settings):
             stack.callback(_lock_data_dir(files, paths.data).release)
+        if settings.security.authorization == "acls" and not secrets.cluster_secret:
+            secrets = dataclasses.replace(secrets, cluster_secret=own_cluster_secret(paths.data))
         listeners = _listen(settings, tls, stack)
         grpc = _open_grpc(settings)
         if grpc is not None:

@@ -1,5 +1,7 @@
 """Secrets that settings name: the text in a file or in an environment variable, never the secret itself."""
 
+import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,8 @@ FILE: Final = "file:"
 ENVIRONMENT: Final = "env:"
 MAX_SECRET_BYTES: Final = 64 * 1024
 MIN_CLUSTER_SECRET_CHARS: Final = 16
+CLUSTER_SECRET_FILE: Final = "cluster-secret"
+"""In the data folder of an agent that is alone and was given no secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,20 +38,45 @@ def read_secrets(settings: Settings, environ: Mapping[str, str]) -> Secrets:
     def read(named: str, setting: str) -> str:
         return read_secret(named, environ, setting=f"security.{setting}") if named else ""
 
-    secrets = Secrets(
+    known = Secrets(
         cluster_secret=read(security.cluster_secret, "cluster_secret"),
         bootstrap_password=read(security.bootstrap_password, "bootstrap_password"),
         tls_key_password=read(security.tls_key_password, "tls_key_password"),
     )
-    if secrets.cluster_secret and len(secrets.cluster_secret) < MIN_CLUSTER_SECRET_CHARS:
+    if known.cluster_secret and len(known.cluster_secret) < MIN_CLUSTER_SECRET_CHARS:
         raise Misconfigured(
             f"security.cluster_secret is too short; it needs {MIN_CLUSTER_SECRET_CHARS} characters or more"
         )
-    if security.bootstrap_user and not secrets.bootstrap_password:
+    if security.bootstrap_user and not known.bootstrap_password:
         raise Misconfigured("security.bootstrap_user needs security.bootstrap_password, as file:PATH or env:NAME")
     if security.authorization == "acls" and settings.metadata.url:
-        _check_agents_can_log_in(settings, secrets)
-    return secrets
+        _check_agents_can_log_in(settings, known)
+    return known
+
+
+def own_cluster_secret(folder: Path) -> str:
+    """The cluster secret of the only agent of a data folder, made at its first start.
+
+    SQL workers and supervisors on the same machine name the same file.
+    """
+    path = folder / CLUSTER_SECRET_FILE
+    try:
+        if not path.exists():
+            _write_secret(path, secrets.token_urlsafe(32))
+    except OSError as error:
+        raise Misconfigured(f"the cluster secret can't be written; path={path} why={error.strerror}") from None
+    return read_secret(f"{FILE}{path}", {}, setting="security.cluster_secret")
+
+
+def _write_secret(path: Path, secret: str) -> None:
+    """Write a file that only its owner reads, whole or not at all."""
+    staged = path.with_suffix(".new")
+    staged.unlink(missing_ok=True)
+    with os.fdopen(os.open(staged, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+        file.write(secret)
+        file.flush()
+        os.fsync(file.fileno())
+    staged.replace(path)
 
 
 def _check_agents_can_log_in(settings: Settings, secrets: Secrets) -> None:

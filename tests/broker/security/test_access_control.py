@@ -98,6 +98,27 @@ async def test_nobody_but_agents_changes_the_audit_topic(broker: Broker) -> None
         assert not access.allows(ADMIN, operation, audit)
 
 
+async def test_acts_and_refusals_are_recorded_and_looks_at_rights_are_not(
+    world: World, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "streamhouse.audit")
+    access = broker.security.access
+    access.check(ADMIN, Operation.CREATE, ORDERS)
+    access.check(ADMIN, Operation.READ, ORDERS)
+    access.operations(ADMIN, ORDERS)
+    with pytest.raises(AccessDenied):
+        access.check(ALICE, Operation.DELETE, ORDERS)
+    await broker.security.audit.flush(_unused, agent="a")
+    written = [
+        (each.__dict__["principal"], each.__dict__["operation"], each.__dict__["outcome"]) for each in caplog.records
+    ]
+    assert written == [("User:admin", "create", "allowed"), ("User:alice", "delete", "denied")]
+
+
+async def _unused(records: object) -> None:
+    raise AssertionError("there is no audit topic")
+
+
 async def test_processes_do_what_is_theirs_only(broker: Broker) -> None:
     access = broker.security.access
     worker = Caller(principal=Principal(WORKER, "w"))

@@ -53,6 +53,17 @@ CHANGING: Final = frozenset(
     {Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS}
 )
 
+ADMINISTRATIVE: Final = frozenset(
+    {
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.ALTER_CONFIGS,
+        Operation.RUN_CODE,
+        Operation.CREATE_TOKENS,
+    }
+)
+
 Decisions = dict[tuple[Operation, Resource], bool]
 CallerKey = tuple[Principal, tuple[Principal, ...], str]
 
@@ -80,7 +91,15 @@ class AccessControl:
     # --- decisions
 
     def allows(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
-        """Whether the caller may do this."""
+        """Whether the caller may do this, which it is about to do: administrative acts are recorded."""
+        if caller.is_unrestricted or not self.is_enabled:
+            return True
+        decided = self._allows(caller, operation, resource)
+        if decided and operation in ADMINISTRATIVE:
+            self._audit.administered(caller, operation, str(resource))
+        return decided
+
+    def _allows(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
         if caller.is_unrestricted or not self.is_enabled:
             return True
         decisions = self._decisions.get((caller.principal, caller.groups, caller.host))
@@ -119,7 +138,7 @@ class AccessControl:
     def operations(self, caller: Caller, resource: Resource) -> frozenset[Operation]:
         """The operations that the caller may do to a resource (Kafka's authorised operations, KIP-430)."""
         named = (Operation(word) for word in OPERATIONS[resource.type].split())
-        return frozenset(operation for operation in named if self.allows(caller, operation, resource))
+        return frozenset(operation for operation in named if self._allows(caller, operation, resource))
 
     def _decide(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
         if self._decided >= self._settings.decision_cache_entries:
