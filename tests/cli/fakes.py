@@ -414,6 +414,7 @@ class FakeDependencies(Dependencies):
         kafka_port: int,
         http_port: int,
         restart: bool,
+        secure: bool,
         on_ready: Callable[[ClusterReady], None],
         on_news: Callable[[str], None],
     ) -> None:
@@ -424,6 +425,7 @@ class FakeDependencies(Dependencies):
             kafka_port=kafka_port,
             http_port=http_port,
             restart=restart,
+            secure=secure,
         )
         if self.world.wont_start is not None:
             raise self.world.wont_start

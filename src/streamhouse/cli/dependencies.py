@@ -158,6 +158,7 @@ class Dependencies:
         kafka_port: int,
         http_port: int,
         restart: bool,
+        secure: bool,
         on_ready: "Callable[[ClusterReady], None]",
         on_news: Callable[[str], None],
     ) -> None:
@@ -172,6 +173,7 @@ class Dependencies:
             kafka_port=kafka_port,
             http_port=http_port,
             restart=restart,
+            secure=secure,
         )
         run_cluster(plan, on_ready=on_ready, on_news=on_news)
 

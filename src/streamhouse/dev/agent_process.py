@@ -4,12 +4,13 @@ URLs are passed in the environment: a command line is visible to every user of t
 password.
 """
 
+import base64
 import json
+import ssl
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,34 @@ from streamhouse.config import Address
 from streamhouse.dev.processes import ChildProcess, Program, StopSignals
 
 STOP_MARGIN_S: Final = 10.0  # beyond the time that the agent gives itself
-_DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+REQUEST_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """How agents are asked: as a user and with TLS, or, without an authority, as nobody and without."""
+
+    ca: Path | None = None
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+    def open(self, address: Address, path: str) -> bytes:
+        """The body of the response. Raises `OSError` for one that is no success."""
+        direct: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+        headers = {}
+        if self.ca is not None:
+            context = ssl.create_default_context(cafile=str(self.ca))
+            direct.append(urllib.request.HTTPSHandler(context=context))
+            pair = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+            headers["authorization"] = f"Basic {pair}"
+        scheme = "http" if self.ca is None else "https"
+        request = urllib.request.Request(f"{scheme}://{address}{path}", headers=headers)
+        with urllib.request.build_opener(*direct).open(request, timeout=REQUEST_S) as response:
+            body: bytes = response.read()
+            return body
+
+
+NO_LOGIN: Final = Login()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +83,9 @@ class AgentPlan:
 class LocalAgent:
     """One agent: its plan and its process, which may have ended."""
 
-    def __init__(self, plan: AgentPlan, stop_signals: StopSignals) -> None:
+    def __init__(self, plan: AgentPlan, stop_signals: StopSignals, login: Login = NO_LOGIN) -> None:
         self.plan = plan
+        self._login = login
         self.child = ChildProcess(plan.program(), stop_signals)
         self.mourned = False  # whether its end was reported already
 
@@ -68,23 +97,22 @@ class LocalAgent:
         self.child.start()
 
     def wait_until_ready(self) -> None:
-        self.child.wait_until(lambda: is_ready(self.plan.http), what="become ready")
+        self.child.wait_until(lambda: is_ready(self.plan.http, self._login), what="become ready")
 
 
-def node_ids(http: Address) -> dict[str, int]:
+def node_ids(http: Address, login: Login = NO_LOGIN) -> dict[str, int]:
     """The numbers of the agents that live, as `agents list` shows them, by where they serve Kafka; nothing where the
     agent doesn't respond."""
     try:
-        with _DIRECT.open(f"http://{http}/v1/agents", timeout=2) as response:
-            agents = json.load(response)["agents"]
-    except (urllib.error.URLError, OSError, ValueError):
+        agents = json.loads(login.open(http, "/v1/agents"))["agents"]
+    except (OSError, ValueError):
         return {}
     return {each["kafka"]: each["node"] for each in agents if each["state"] in ("live", "draining")}
 
 
-def is_ready(http: Address) -> bool:
+def is_ready(http: Address, login: Login = NO_LOGIN) -> bool:
     try:
-        with _DIRECT.open(f"http://{http}/health/ready", timeout=2) as response:
-            return bool(response.status == 200)
-    except (urllib.error.URLError, OSError):
+        login.open(http, "/health/ready")
+    except OSError:
         return False
+    return True

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from streamhouse.config import Address, load_settings
-from streamhouse.dev.agent_process import STOP_MARGIN_S, AgentPlan, LocalAgent, node_ids
+from streamhouse.dev.agent_process import NO_LOGIN, STOP_MARGIN_S, AgentPlan, LocalAgent, Login, node_ids
 from streamhouse.dev.cluster_dir import ClusterDirectory
 from streamhouse.dev.postgres import PostgresServer
 from streamhouse.dev.postgres import find_binaries as find_postgres
 from streamhouse.dev.processes import LOOPBACK, ChildProcess, Reservation, StopSignals, clock
 from streamhouse.dev.s3 import S3Server, choose_ports, find_weed
+from streamhouse.dev.security import LocalSecurity, prepare_security
 from streamhouse.errors import Misconfigured, Stopping
 from streamhouse.errors.base import install_command
 
@@ -40,6 +41,8 @@ class ClusterPlan:
     kafka_port: int = 0
     http_port: int = 0
     restart: bool = False
+    secure: bool = False
+    """TLS, logins and access rules on every listener, with what `security` makes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,7 @@ class ClusterReady:
     s3: str
     folder: Path
     environment_file: Path
+    security: LocalSecurity | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -114,6 +118,7 @@ class LocalCluster:
         # Validate the settings before anything starts.
         self._settings = load_settings(plan.settings, environ)
         self._plan = plan
+        self._security: LocalSecurity | None = None
         self._stop_signals = stop_signals
         self._environ = environ
         self._on_news = on_news
@@ -133,6 +138,8 @@ class LocalCluster:
     def start(self) -> ClusterReady:
         """Start everything and wait until all agents are ready."""
         self._held.callback(self._folder.take().close)
+        if self._plan.secure:
+            self._security = prepare_security(self._folder.path / "security", clock=clock)
         with Reservation() as free:  # one for all, so that none is given to two of them
             chosen = _choose_addresses(self._plan, free, grpc=bool(self._settings.grpc.listen))
             self._make_stores(free)
@@ -140,7 +147,7 @@ class LocalCluster:
         environment = self._agent_environment()
         self._folder.environment_file.write_text(_as_shell(self._shown_environment(environment)))
         self._agents = [
-            LocalAgent(self._agent_plan(number, addresses, environment), self._stop_signals)
+            LocalAgent(self._agent_plan(number, addresses, environment), self._stop_signals, self._login)
             for number, addresses in enumerate(chosen, start=1)
         ]
         for agent in self._agents:
@@ -214,8 +221,19 @@ class LocalCluster:
         """What another agent needs to join, and a client of our stores to look at them; no keys of other stores."""
         prefixes = ("AWS_", "STREAMHOUSE_") if self._s3 else ("STREAMHOUSE_",)
         shown = {name: value for name, value in environment.items() if name.startswith(prefixes)}
-        given = self._plan.settings.items()
-        return shown | {f"STREAMHOUSE_{name.replace('.', '_').upper()}": value for name, value in given}
+        given = self._agent_settings().items()
+        client = {} if self._security is None else self._security.client_environment
+        return {**shown, **{f"STREAMHOUSE_{name.replace('.', '_').upper()}": value for name, value in given}, **client}
+
+    def _agent_settings(self) -> dict[str, str]:
+        """Those that the user gave come last."""
+        return {**({} if self._security is None else self._security.settings), **self._plan.settings}
+
+    @property
+    def _login(self) -> Login:
+        if self._security is None:
+            return NO_LOGIN
+        return Login(ca=self._security.ca, user=self._security.user, password=self._security.password)
 
     def _agent_plan(self, number: int, addresses: "Addresses", environment: Mapping[str, str]) -> AgentPlan:
         stores = ("metadata.url", "store.url")  # these are in the environment
@@ -226,7 +244,7 @@ class LocalCluster:
             grpc=addresses.grpc,
             data=self._folder.path / "agents" / str(number),
             log_path=self._folder.log(f"agent-{number}"),
-            settings={name: value for name, value in self._plan.settings.items() if name not in stores},
+            settings={name: value for name, value in self._agent_settings().items() if name not in stores},
             environment=environment,
         )
 
@@ -247,12 +265,13 @@ class LocalCluster:
             s3=self._s3.endpoint if self._s3 else self._settings.store.url,
             folder=self._folder.path,
             environment_file=self._folder.environment_file,
+            security=self._security,
         )
 
     def _learn_nodes(self) -> None:
         """Ask the agents that run for the numbers of all of them. An agent that was started again has another one."""
         for agent in self._agents:
-            if agent.child.running and (nodes := node_ids(agent.plan.http)):
+            if agent.child.running and (nodes := node_ids(agent.plan.http, self._login)):
                 self._nodes |= nodes
                 return
 

@@ -21,7 +21,8 @@ from streamhouse.config import LeaseSettings, parse_number, without_password
 from streamhouse.errors import ChildFailed
 
 if TYPE_CHECKING:
-    from streamhouse.dev.cluster import ClusterReady
+    from streamhouse.dev.cluster import ClusterReady, RunningAgent
+    from streamhouse.dev.security import LocalSecurity
 
 app = command_group("Tools for development on one machine.")
 
@@ -37,6 +38,7 @@ MAX_AGENTS: Final = 50
         "the failover; use --restart to restart it.",
         "streamhouse dev cluster",
         "streamhouse dev cluster --agents 5 --dir /tmp/five --lease-ttl 3s",
+        "streamhouse dev cluster --secure",
         "streamhouse dev cluster --kafka-port 9092 --http-port 8080 --set flush.age_s=5s",
         "STREAMHOUSE_METADATA_URL=postgresql://me@db/facts streamhouse dev cluster",
     ),
@@ -64,6 +66,13 @@ def cluster(
         typer.Option("--set", metavar="NAME=VALUE", help="Setting of every agent; may be repeated."),
     ] = None,
     restart: Annotated[bool, typer.Option("--restart", help="Restart processes that exit.")] = False,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="TLS, logins and access rules on every listener, with certificates and a first user made here.",
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print only one line of JSON when the cluster is ready.")
     ] = False,
@@ -79,6 +88,7 @@ def cluster(
             kafka_port=kafka_port,
             http_port=http_port,
             restart=restart,
+            secure=secure,
             on_ready=print_ready_json if as_json else show,
             on_news=print_note,
         )
@@ -107,6 +117,13 @@ def lease_settings(ttl: str | None) -> dict[str, str]:
 
 
 def print_ready_json(ready: "ClusterReady") -> None:
+    """With `--secure` the line has the password: whoever asks for it is a program that logs in."""
+    security = ready.security
+    login = (
+        {}
+        if security is None
+        else {"security": {"ca": str(security.ca), "user": security.user, "password": security.password}}
+    )
     typer.echo(
         json.dumps(
             {
@@ -123,6 +140,7 @@ def print_ready_json(ready: "ClusterReady") -> None:
                 ],
                 "postgres": ready.postgres,
                 "s3": ready.s3,
+                **login,
             }
         )
     )
@@ -133,7 +151,7 @@ def show(ready: "ClusterReady") -> None:
     print_line()
     columns = [Column("agent", style="cyan"), Column("Kafka"), Column("HTTP"), Column("gRPC"), Column("pid", "right")]
     rows = [
-        [str(agent.node), str(agent.kafka), f"http://{agent.http}", str(agent.grpc or "off"), str(agent.pid)]
+        [str(agent.node), str(agent.kafka), _url(ready, agent), str(agent.grpc or "off"), str(agent.pid)]
         for agent in ready.agents
     ]
     print_table(columns, rows, indent=2)
@@ -148,6 +166,11 @@ def show(ready: "ClusterReady") -> None:
         ]
     )
     print_line()
+    if ready.security is not None:
+        print_line("Clients need TLS and log in:", bold=True)
+        for name, line in connection_hints(ready, ready.security):
+            print_properties([(name.ljust(8), line)])
+        print_line()
     print_line("Try, in another terminal:" if on_terminal() else "try:", dim=True)
     for line in hints(ready):
         print_line(f"  {line}", color="green")
@@ -155,12 +178,39 @@ def show(ready: "ClusterReady") -> None:
     print_line("Ctrl-C stops everything; what is in the folder stays.", dim=True)
 
 
+def _url(ready: "ClusterReady", agent: "RunningAgent") -> str:
+    return f"{'http' if ready.security is None else 'https'}://{agent.http}"
+
+
+def connection_hints(ready: "ClusterReady", security: "LocalSecurity") -> list[tuple[str, str]]:
+    """How each client connects: passwords are in files, which only you can read."""
+    first = ready.agents[0]
+    kafka, url, folder = str(first.kafka), _url(ready, first), security.folder
+    return [
+        ("user", f"{security.user}, password in {security.password_file}"),
+        (
+            "shell",
+            f". {ready.environment_file}    # for the command line, Python and Spark",
+        ),
+        ("curl", f"curl -K {security.curl_file} {url}/v1/topics"),
+        ("kcat", f"kcat -F {security.librdkafka_file} -b {kafka} -L"),
+        ("Java", f"kafka-topics.sh --bootstrap-server {kafka} --command-config {security.java_file} --list"),
+        (
+            "aiokafka",
+            f"security_protocol='SASL_SSL', ssl_context=ssl.create_default_context(cafile='{security.ca}'), "
+            f"sasl_mechanism='SCRAM-SHA-512', sasl_plain_username='{security.user}', "
+            f"sasl_plain_password=open('{folder / 'password'}').read().strip()",
+        ),
+    ]
+
+
 def hints(ready: "ClusterReady") -> list[str]:
     name, first = configured_name(sys.argv[0]), ready.agents[0]
+    agents = str(first.http) if ready.security is None else _url(ready, first)
     return [
-        f"{name} topics create orders --partitions 6 --agents {first.http}",
-        f"{name} produce orders hello --agents {first.http}",
-        f"{name} consume orders --follow --agents {first.http}",
+        f"{name} topics create orders --partitions 6 --agents {agents}",
+        f"{name} produce orders hello --agents {agents}",
+        f"{name} consume orders --follow --agents {agents}",
         f"kill -9 {first.pid}    # an agent dies; the others take over when its leases end",
         f". {ready.environment_file}; {name} up --kafka 127.0.0.1:0 --http 127.0.0.1:0 --grpc 127.0.0.1:0 --data more"
         "    # one more joins",
