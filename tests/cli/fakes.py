@@ -39,6 +39,7 @@ from streamhouse.client.types import (
 )
 from streamhouse.config import Address, Settings
 from streamhouse.dev.cluster import ClusterPlan, ClusterReady, RunningAgent
+from streamhouse.dev.security import LocalSecurity
 from streamhouse.errors import (
     GroupNotFound,
     InvalidConfig,
@@ -445,6 +446,7 @@ class FakeDependencies(Dependencies):
                 s3="http://127.0.0.1:18333",
                 folder=Path("/srv/cluster"),
                 environment_file=Path("/srv/cluster/env"),
+                security=LocalSecurity(folder=Path("/x/security"), password="hunter22") if secure else None,
             )
         )
         on_news("agent 1, pid 100, ended (killed by SIGKILL)")

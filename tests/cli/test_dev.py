@@ -104,3 +104,19 @@ def test_a_child_that_did_not_start_is_named_with_its_last_words(run: Run, world
     assert result.exit_code == 2
     assert result.stderr == "  why\n  oh why\nerror: agent 2 did not start; log=/logs/agent-2.log\n"
     assert result.stdout == ""
+
+
+def test_a_secure_cluster_says_how_clients_connect_and_shows_no_password(run: Run, world: World) -> None:
+    result = run("dev", "cluster", "--secure")
+    assert result.exit_code == 0, result.stderr
+    assert world.cluster is not None
+    assert world.cluster.secure
+    for word in ("https://127.0.0.1:80", "curl -K", "kcat -F", "--command-config", "ssl.create_default_context"):
+        assert word in result.stdout
+    assert "hunter22" not in result.stdout
+
+
+def test_the_line_of_a_secure_cluster_has_what_a_program_needs_to_log_in(run: Run, world: World) -> None:
+    ready = json.loads(run("dev", "cluster", "--secure", "--json").stdout)
+    assert ready["security"] == {"ca": "/x/security/ca.pem", "user": "admin", "password": "hunter22"}
+    assert "security" not in json.loads(run("dev", "cluster", "--json").stdout)
