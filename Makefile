@@ -27,6 +27,7 @@ FRAMES ?= 1000000
 MINUTES ?= 3
 SEED   ?=
 REPORT ?= chaos.html
+SBOM   ?= sbom.json
 JOBS   ?= auto
 ARGS   ?=
 
@@ -130,7 +131,19 @@ test: $(STAMP) ## everything that must be green: lint, types, and three lanes of
 	  lint types test-unit test-spark test-services
 
 .PHONY: check
-check: test ## what CI runs
+check: test licences audit ## what CI runs, and a look at the dependencies
+
+.PHONY: licences
+licences: $(STAMP) ## fail for a dependency whose licence isn't one of those allowed in tools/supply_chain.py
+	@$(BIN)/python -m tools.supply_chain licences
+
+.PHONY: audit
+audit: $(STAMP) ## known vulnerabilities of the locked dependencies, with pip-audit where it is and reaches its database
+	@$(BIN)/python -m tools.supply_chain audit
+
+.PHONY: sbom
+sbom: $(STAMP) ## the locked dependencies as a CycloneDX document; SBOM=sbom.json
+	@$(BIN)/python -m tools.supply_chain sbom $(SBOM)
 
 .PHONY: nightly
 nightly: $(STAMP) ## what takes hours: deep seeds, slow tests, all pages, kills, chaos, Java; a summary at the end; STEPS='simulate fuzz'
