@@ -51,7 +51,7 @@ def agent_login(
     """How this agent connects to the first listeners of other agents, which are like its own."""
     files = TlsFiles(settings=settings.security, key_password=secrets.tls_key_password)
     make_token = None
-    if secrets.cluster_secret and kafka.spec.protocol.has_login:
+    if secrets.cluster_secret:  # on every listener: nothing else tells an agent from a client
         principal = Principal(AGENT, str(kafka.advertised))
         make_token = partial(ClusterTokens(secrets.cluster_secret, clock=clock).make, principal)
     return AgentLogin(

@@ -228,3 +228,25 @@ class RejectionBackoff:
     def forget(self, client: str) -> None:
         """Drop the state of a closed connection."""
         self._tries.pop(client, None)
+
+
+class FailedLogins:
+    """Delays of failed logins: those of one address wait for each other, so that more connections guess no faster. Of
+    more than `clients` addresses those whose last failure is oldest are forgotten."""
+
+    def __init__(self, delay_s: float, *, max_wait_s: float, clients: int) -> None:
+        self._delay_s = delay_s
+        self._max_wait_s = max_wait_s
+        self._limit = clients
+        self._turns: OrderedDict[str, float] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"<FailedLogins addresses={len(self._turns)}>"
+
+    def wait_s(self, host: str, now: float) -> float:
+        """How long the answer to a failed login has to wait."""
+        turn = max(self._turns.pop(host, 0.0), now) + self._delay_s
+        self._turns[host] = min(turn, now + self._max_wait_s)
+        if len(self._turns) > self._limit:
+            self._turns.popitem(last=False)
+        return self._turns[host] - now

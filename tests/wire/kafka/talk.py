@@ -108,15 +108,20 @@ class Served:
 
 @asynccontextmanager
 async def a_server(
-    broker: Broker, settings: Settings, clock: Clock | None = None, *, listen: str = "127.0.0.1:0"
+    broker: Broker,
+    settings: Settings,
+    clock: Clock | None = None,
+    *,
+    listen: str = "127.0.0.1:0",
+    listeners: Sequence[OpenListener] = (),
 ) -> AsyncIterator[Served]:
     registry = CollectorRegistry()
-    listener = bind(parse_address(listen), flag="--kafka")
     advertised = parse_address(settings.kafka.advertise) if settings.kafka.advertise else None
+    listeners = listeners or [OpenListener.plain(bind(parse_address(listen), flag="--kafka"), advertised)]
     server = KafkaServer(
         settings.kafka,
         broker,
-        listeners=[OpenListener.plain(listener, advertised)],
+        listeners=listeners,
         clock=clock or SystemClock(),
         registry=registry,
         cluster_id="a-cluster-of-the-tests",

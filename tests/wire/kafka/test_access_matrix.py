@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
+from streamhouse.clock import SystemClock
 from streamhouse.config import KafkaSettings, SecuritySettings, Settings
 from streamhouse.config.fields import Address
 from streamhouse.config.listener_spec import DEFAULT_NAME, ListenerSpec
@@ -29,6 +30,8 @@ from streamhouse.wire.kafka.api_registry import APIS, Api
 from streamhouse.wire.kafka.client_software import UNNAMED
 from streamhouse.wire.kafka.context import CloseConnection, Context, KafkaMetrics, PendingResponse
 from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.sasl.exchanges import LoginPlace
+from streamhouse.wire.kafka.sasl.login import Login
 from streamhouse.wire.kafka.schema import Field, Response, fields_of
 from streamhouse.wire.listener import OpenListener, bind
 from tests.wire.kafka.talk import a_batch, a_broker, quick_settings
@@ -97,6 +100,10 @@ def caller_named(name: str) -> Caller:
     return Caller(principal=Principal("User", name), host="127.0.0.1", listener=DEFAULT_NAME)
 
 
+async def no_delay() -> None:
+    """Failed logins are answered at once."""
+
+
 async def ask(broker: Broker, api: Api, version: int, caller: Caller) -> Response | None:
     """The answer to a request with as little in it as the API needs; None where the connection would be closed."""
     topic_id = (await broker.topic(TOPIC)).topic_id
@@ -120,6 +127,14 @@ async def ask(broker: Broker, api: Api, version: int, caller: Caller) -> Respons
         retain=lambda _: None,
         software=UNNAMED,
         set_software=lambda _: None,
+        login=Login(
+            LoginPlace(security=broker.security, host=caller.host, listener=DEFAULT_NAME),
+            broker.settings.security,
+            SystemClock(),
+            caller=caller,
+            is_required=False,
+        ),
+        delay_failed_login=no_delay,
     )
     try:
         result = await api.handle(context, request)

@@ -16,12 +16,11 @@ from typing import Final, TypeVar
 from streamhouse.model.needs import Needs
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages import REQUESTS
-from streamhouse.wire.kafka.schema import Request
+from streamhouse.wire.kafka.schema import NEVER, Request
 
 UNSUPPORTED: Final[Mapping[str, str]] = {
     name: reason
     for reason, names in {
-        "nobody has to log in, so there is nothing to shake hands about": ("SaslHandshake", "SaslAuthenticate"),
         "there is no quorum of controllers: facts are in the metadata store": (
             "DescribeQuorum",
             "AddRaftVoter",
@@ -145,4 +144,5 @@ def _row(api: Api) -> str:
     versions = f"{api.first}-{api.last}"
     if api.advertised != api.first:
         versions += f" (advertised from {api.advertised})"
-    return f"| {api.key} | [{api.name}](#{api.name.lower()}) | {versions} | {api.request.flexible_since} |\n"
+    flexible_since = "never" if api.request.flexible_since == NEVER else api.request.flexible_since
+    return f"| {api.key} | [{api.name}](#{api.name.lower()}) | {versions} | {flexible_since} |\n"

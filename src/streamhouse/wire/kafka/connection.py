@@ -19,7 +19,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from streamhouse.broker.broker import Broker
 from streamhouse.clock import Clock
@@ -28,10 +28,11 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.limits import yield_to_loop
 from streamhouse.model.access import Caller
 from streamhouse.telemetry import RateLimitedLog
-from streamhouse.wire.client_limits import ConnectionLimits, Rejection, RejectionBackoff
+from streamhouse.wire.client_limits import ConnectionLimits, FailedLogins, Rejection, RejectionBackoff
+from streamhouse.wire.kafka.api_registry import APIS
 from streamhouse.wire.kafka.client_software import UNNAMED, ClientSoftware
 from streamhouse.wire.kafka.connection_limits import REQUESTS_PER_TURN, ConnectionStats, InflightBytes, PinnedFrames
-from streamhouse.wire.kafka.context import Context, HandlerResult, KafkaMetrics, PendingResponse
+from streamhouse.wire.kafka.context import CloseConnection, Context, HandlerResult, KafkaMetrics, PendingResponse
 from streamhouse.wire.kafka.framing import (
     SCRATCH_BYTES,
     BadFrame,
@@ -41,11 +42,17 @@ from streamhouse.wire.kafka.framing import (
     is_rejection,
 )
 from streamhouse.wire.kafka.large_messages import Encoded, LargeMessages, is_large
+from streamhouse.wire.kafka.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from streamhouse.wire.kafka.sasl.exchanges import LoginPlace
+from streamhouse.wire.kafka.sasl.login import BEFORE_LOGIN, SASL_AUTHENTICATE, TO_LOG_IN, Login, LoginFailed
 from streamhouse.wire.kafka.schema import Buffer, Response
 from streamhouse.wire.kafka.throttling import charge_request, charge_response, state_throttle
 from streamhouse.wire.listener import OpenListener
 
 log = logging.getLogger(__name__)
+
+NOBODY: Final = Caller()
+"""The caller of what may be asked before a login."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +68,7 @@ class ServerState:
     large: LargeMessages
     limits: ConnectionLimits
     rejections: RejectionBackoff
+    failed_logins: FailedLogins
     cluster_id: str
     connections: "set[Connection]" = field(default_factory=set)
     scratch: memoryview = field(default_factory=lambda: memoryview(bytearray(SCRATCH_BYTES)))
@@ -86,6 +94,16 @@ class InFlightRequest(NamedTuple):
     result: HandlerResult
     size_bytes: int
     at: float
+
+
+@dataclass(slots=True, kw_only=True)
+class RawReply(SaslAuthenticateResponse):
+    """A message of a mechanism that goes out without a header."""
+
+    data: bytes
+
+    def frame(self) -> bytes:
+        return len(self.data).to_bytes(4, "big") + self.data
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -114,14 +132,15 @@ class Connection(asyncio.BufferedProtocol):
         "_waits_for_bytes",
         "_worker",
         "advertised",
-        "caller",
         "host",
+        "login",
         "opened_at",
         "peer",
         "sends_to_every_agent",
         "software",
     )
     _transport: asyncio.Transport
+    login: Login
 
     def __init__(self, server: ServerState, listener: OpenListener) -> None:
         self._server = server
@@ -152,7 +171,6 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the last request was of a kind that clients send to every agent."""
         self._stats = ConnectionStats(active_at=self.opened_at)
         self.advertised = Address("", 0)
-        self.caller = Caller()
         self.host = self.peer = ""
 
     def __repr__(self) -> str:
@@ -170,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = Address(*(transport.get_extra_info("peername") or ("?", 0))[:2])
         self.host, self.peer = peer.host, str(peer)
         self.advertised = self._listener.spec.advertised or Address(*transport.get_extra_info("sockname")[:2])
-        self.caller = self._unproven_caller(transport)
+        self.login = self._new_login(transport)
         wait_s = server.limits.admit(self.host, server.broker.settings.kafka, server.clock.monotonic())
         if isinstance(wait_s, Rejection):
             self._is_finished = True
@@ -188,6 +206,24 @@ class Connection(asyncio.BufferedProtocol):
     def _quota_wait_s(self) -> float:
         quotas = self._server.broker.security.quotas
         return quotas.charge_connection(self.host) if quotas.is_active else 0.0
+
+    def _new_login(self, transport: asyncio.Transport) -> Login:
+        server, spec = self._server, self._listener.spec
+        login = Login(
+            LoginPlace(security=server.broker.security, host=self.host, listener=spec.name),
+            server.broker.settings.security,
+            server.clock,
+            caller=self._unproven_caller(transport),
+            is_required=spec.protocol.has_login,
+        )
+        if login.caller is None:
+            self._reader.set_limit(server.broker.settings.security.login_request_bytes)
+        return login
+
+    @property
+    def caller(self) -> Caller:
+        """Who sends the requests, as far as that is known."""
+        return self.login.caller or NOBODY
 
     def _unproven_caller(self, transport: asyncio.Transport) -> Caller:
         """Who is there without a login: the user of the client's certificate, or ANONYMOUS."""
@@ -354,6 +390,8 @@ class Connection(asyncio.BufferedProtocol):
             count = 0
             while self._received:
                 self._enqueue_response(await self._start(self._received.popleft()))
+                if self.login.is_over and not self._is_finished:
+                    self._end_after_response()
                 if (count := count + 1) % REQUESTS_PER_TURN == 0:
                     await yield_to_loop()
         except Exception:
@@ -361,6 +399,14 @@ class Connection(asyncio.BufferedProtocol):
             self._fail()
         finally:
             self._worker = None
+
+    def _end_after_response(self) -> None:
+        """A login failed: close the connection once that is said."""
+        self._server.metrics.closed("login_failed").inc()
+        self._is_finished = True
+        self._discard_received()
+        self._unanswered += 1
+        self._enqueue_response(InFlightRequest(None, None, 0, self._server.clock.monotonic()))
 
     async def _start(self, received: ReceivedRequest) -> InFlightRequest:
         """Run a request's first stage; after a fatal error no later request is started."""
@@ -370,6 +416,9 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if isinstance(frame, BadFrame):
                 raise frame
+            if self.login.expects_raw:
+                return await self._log_in_raw(frame, at)
+            self._check_logged_in(frame)
             if (decoded := self._server.large.decode_small(frame)) is not None:
                 return await self._handle(decoded, frame, at)
             async with self._server.large.decode(frame) as decoded:
@@ -387,18 +436,49 @@ class Connection(asyncio.BufferedProtocol):
     async def _handle(self, decoded: DecodedRequest, frame: bytearray, at: float) -> InFlightRequest:
         if self._is_lost and not decoded.api.outlives_client:
             return InFlightRequest(decoded, None, len(frame), at)
+        caller = self.caller
         self._retained_bytes = 0
         self.sends_to_every_agent = decoded.api.goes_to_every_agent
         began = self._server.clock.monotonic()
-        context = self._context(decoded)
+        context = self._context(decoded, caller)
         result = await decoded.api.handle(context, decoded.request)
+        if decoded.api.key == SASL_AUTHENTICATE:
+            self._on_login_advanced()
         if (quotas := self._server.broker.security.quotas).is_active and not context.is_agent:
             busy_s = self._server.clock.monotonic() - began
-            self._throttle(charge_request(quotas, self.caller, decoded, size_bytes=len(frame), busy_s=busy_s))
+            self._throttle(charge_request(quotas, caller, decoded, size_bytes=len(frame), busy_s=busy_s))
         is_retained = self._retained_bytes and self._server.pinned.pin(frame, retained_bytes=self._retained_bytes)
         return InFlightRequest(decoded, result, 0 if is_retained else len(frame), at)
 
-    def _context(self, decoded: DecodedRequest) -> Context:
+    def _check_logged_in(self, frame: bytearray) -> None:
+        """Raise before a request is decoded that the client may not send now."""
+        login, key = self.login, int.from_bytes(frame[:2], "big", signed=True)
+        if login.caller is None and key not in BEFORE_LOGIN:
+            raise CloseConnection(f"client has not logged in; key={key}")
+        if login.is_expired() and key not in TO_LOG_IN:
+            raise CloseConnection(f"session has ended, client has not logged in again; key={key}")
+
+    def _on_login_advanced(self) -> None:
+        if self.login.caller is not None:
+            self._reader.set_limit(self._server.settings.max_request_bytes)
+
+    async def _log_in_raw(self, frame: bytearray, at: float) -> InFlightRequest:
+        """Take a message of the mechanism that came without a header, after SaslHandshake v0."""
+        decoded = DecodedRequest(APIS[SASL_AUTHENTICATE], 0, 0, 0, "", SaslAuthenticateRequest())
+        try:
+            reply = await self.login.advance(bytes(frame))
+        except LoginFailed:
+            await self._delay_failed_login()
+            raise
+        self._on_login_advanced()
+        return InFlightRequest(decoded, RawReply(data=reply), len(frame), at)
+
+    async def _delay_failed_login(self) -> None:
+        server = self._server
+        log.info("login failed", extra={"peer": self.peer, "mechanism": self.login.mechanism})
+        await server.clock.sleep(server.failed_logins.wait_s(self.host, server.clock.monotonic()))
+
+    def _context(self, decoded: DecodedRequest, caller: Caller) -> Context:
         server = self._server
         return Context(
             server.broker,
@@ -406,7 +486,7 @@ class Connection(asyncio.BufferedProtocol):
             decoded.version,
             decoded.client_id,
             self.host,
-            self.caller,
+            caller,
             self._listener,
             self.advertised,
             server.cluster_id,
@@ -414,6 +494,8 @@ class Connection(asyncio.BufferedProtocol):
             self._retain,
             self.software,
             self._set_software,
+            self.login,
+            self._delay_failed_login,
         )
 
     def _set_software(self, software: ClientSoftware) -> None:
@@ -502,6 +584,8 @@ class Connection(asyncio.BufferedProtocol):
     async def _encode(self, decoded: DecodedRequest, response: Response | None) -> Encoded:
         if response is None:
             return Encoded([], is_rejection=False)
+        if isinstance(response, RawReply):
+            return Encoded([response.frame()], is_rejection=False)
         self._charge_response(decoded, response)
         if is_large(response):
             return await self._server.large.encode(decoded, response)
@@ -592,4 +676,6 @@ def _may_wait(result: HandlerResult) -> bool:
 
 def _encoded(in_flight: InFlightRequest) -> list[Buffer]:
     assert in_flight.decoded is not None
+    if isinstance(in_flight.result, RawReply):
+        return [in_flight.result.frame()]
     return encode_response(in_flight.decoded, in_flight.result) if isinstance(in_flight.result, Response) else []

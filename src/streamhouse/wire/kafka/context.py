@@ -9,7 +9,7 @@ or a `PendingResponse` for which the connection waits while later requests start
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import cache
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 
@@ -22,6 +22,7 @@ from streamhouse.model.access import CLUSTER, Caller, Operation, Resource, Resou
 from streamhouse.model.cluster import Session
 from streamhouse.wire.kafka.client_software import ClientSoftware
 from streamhouse.wire.kafka.errors import ErrorCode, error_code
+from streamhouse.wire.kafka.sasl.login import Login
 from streamhouse.wire.kafka.schema import Response
 from streamhouse.wire.listener import OpenListener
 
@@ -109,6 +110,9 @@ class Context(NamedTuple):
     """The client library; known after the client sent ApiVersions."""
     set_software: Callable[[ClientSoftware], None]
     """Called by the handler of ApiVersions, in which clients name their library."""
+    login: Login
+    delay_failed_login: Callable[[], Awaitable[None]]
+    """Waits before a failed login is answered."""
 
     def agents(self) -> list[tuple[int, Address]]:
         """All agents by node id, at the addresses that clients of this listener are told."""

@@ -61,6 +61,10 @@ class FrameReader:
         announced = self.frame_bytes if self._frame is not None else 0
         return f"<FrameReader filled={self._filled} of={announced} rest={len(self._rest)}>"
 
+    def set_limit(self, max_bytes: int) -> None:
+        """From the next frame on, refuse those that are larger."""
+        self._max_bytes = max_bytes
+
     @property
     def received_bytes(self) -> int:
         """Received bytes of the incomplete frame."""

@@ -16,12 +16,13 @@ from prometheus_client import CollectorRegistry
 from streamhouse.broker.broker import Broker
 from streamhouse.clock import Clock
 from streamhouse.config import Address, KafkaSettings
-from streamhouse.wire.client_limits import ConnectionLimits, RejectionBackoff
+from streamhouse.wire.client_limits import ConnectionLimits, FailedLogins, RejectionBackoff
 from streamhouse.wire.kafka import handlers
 from streamhouse.wire.kafka.connection import Connection, ServerState
 from streamhouse.wire.kafka.connection_limits import InflightBytes, PinnedFrames, check_interval_s, find_close_reason
 from streamhouse.wire.kafka.context import KafkaMetrics
 from streamhouse.wire.kafka.large_messages import LargeMessages
+from streamhouse.wire.kafka.sasl.login import enabled_mechanisms
 from streamhouse.wire.listener import OpenListener
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,10 @@ class KafkaServer:
         registry: CollectorRegistry,
         cluster_id: str,
     ) -> None:
+        security = broker.settings.security
+        enabled_mechanisms(security)  # a wrong name is found at the start, not by the first client
         self._settings = settings
+        self._login_timeout_s = security.login_timeout_s
         self._listeners = listeners
         self._clock = clock
         inflight = InflightBytes(
@@ -75,6 +79,9 @@ class KafkaServer:
                 settings.failures_per_s, max_delay_s=settings.max_failure_delay_s, clients=settings.rate_clients
             ),
             cluster_id=cluster_id,
+            failed_logins=FailedLogins(
+                security.failed_login_delay_s, max_wait_s=security.login_timeout_s, clients=settings.rate_clients
+            ),
         )
         self._servers: list[asyncio.Server] = []
         self._watch: asyncio.Task[None] | None = None
@@ -99,12 +106,11 @@ class KafkaServer:
         return self._listeners[0].bound
 
     async def _listen(self, loop: asyncio.AbstractEventLoop, listener: OpenListener) -> asyncio.Server:
-        login_timeout_s = self._state.broker.settings.security.login_timeout_s
         return await loop.create_server(
             lambda: Connection(self._state, listener),
             sock=listener.listening,
             ssl=listener.tls,
-            ssl_handshake_timeout=None if listener.tls is None else login_timeout_s,
+            ssl_handshake_timeout=None if listener.tls is None else self._login_timeout_s,
         )
 
     async def stop(self) -> None:
@@ -145,13 +151,21 @@ class KafkaServer:
         self._state.large.close()
 
     async def _watch_connections(self) -> None:
-        interval_s = check_interval_s(self._settings)
+        interval_s = min(check_interval_s(self._settings), max(self._login_timeout_s / 4, 0.05))
         while True:
             await self._clock.sleep(interval_s)
+            self.close_unproven()
             self.close_overdue()
             self.close_misdirected()
             self.close_outdated()
             self._state.pinned.release()
+
+    def close_unproven(self) -> None:
+        """Close connections of clients that take too long to log in."""
+        latest = self._clock.monotonic() - self._login_timeout_s
+        for connection in self.connections:
+            if connection.login.caller is None and connection.opened_at <= latest:
+                connection.abort("login_timeout", f"no login in time; timeout_s={self._login_timeout_s:g}")
 
     def close_overdue(self) -> None:
         """Close connections that are idle, send no request, send too slowly, or don't read their responses."""

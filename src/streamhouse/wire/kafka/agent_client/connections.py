@@ -152,9 +152,10 @@ async def _log_in(connection: AgentConnection, login: AgentLogin) -> None:
         raise ConnectionRefusedError(f"the other agent has no SASL {OAUTHBEARER}; code={handshake.error_code}")
     request = SaslAuthenticateRequest(auth_bytes=login.sasl_message())
     response = await connection.send(request, AUTHENTICATE_VERSION, SaslAuthenticateResponse)
-    if response.error_code:
+    if response.error_code or response.auth_bytes:  # OAUTHBEARER says what is wrong as a challenge
         raise ConnectionRefusedError(
-            f"the other agent refused the cluster token; code={response.error_code} why={response.error_message}"
+            f"the other agent refused the cluster token; code={response.error_code} "
+            f"why={response.error_message or bytes(response.auth_bytes)!r}"
         )
 
 

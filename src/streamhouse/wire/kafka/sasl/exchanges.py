@@ -1,0 +1,115 @@
+"""Exchanges: one login by one mechanism, message by message, against the users and tokens of the cluster."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from streamhouse.broker.security.security import Security
+from streamhouse.broker.security.users import WRONG_LOGIN
+from streamhouse.errors import NotAuthenticated
+from streamhouse.model.access import Caller
+from streamhouse.model.scram import ScramMechanism
+from streamhouse.wire.kafka.sasl.oauthbearer import ABORT, parse_bearer, refusal
+from streamhouse.wire.kafka.sasl.plain import parse_plain
+from streamhouse.wire.kafka.sasl.scram import ClientFirst, ScramChallenge, parse_first
+
+PLAIN: Final = "PLAIN"
+OAUTHBEARER: Final = "OAUTHBEARER"
+NONCE_BYTES: Final = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginPlace:
+    """Where somebody logs in, and from where."""
+
+    security: Security
+    host: str
+    listener: str
+
+
+class Step(NamedTuple):
+    """The answer to a message; `caller` once the client has proven who it is."""
+
+    reply: bytes
+    caller: Caller | None = None
+    is_by_delegation_token: bool = False
+
+
+class Exchange(Protocol):
+    async def step(self, message: bytes) -> Step:
+        """Take the client's next message; raise `NotAuthenticated`."""
+        ...
+
+
+class PlainExchange:
+    def __init__(self, place: LoginPlace) -> None:
+        self._place = place
+
+    async def step(self, message: bytes) -> Step:
+        user, password = parse_plain(message)
+        place = self._place
+        return Step(b"", await place.security.log_in(user, password, host=place.host, listener=place.listener))
+
+
+class BearerExchange:
+    def __init__(self, place: LoginPlace) -> None:
+        self._place = place
+        self._failed: NotAuthenticated | None = None
+
+    async def step(self, message: bytes) -> Step:
+        if self._failed is not None:
+            raise self._failed if message == ABORT else NotAuthenticated("the login has failed")
+        token, authorization_id = parse_bearer(message)
+        place = self._place
+        try:
+            caller = await place.security.log_in_with_token(token, host=place.host, listener=place.listener)
+        except NotAuthenticated as error:
+            self._failed = error
+            return Step(refusal())
+        if authorization_id not in ("", caller.principal.name):
+            raise NotAuthenticated("the authorization id is not the name in the token")
+        return Step(b"", caller)
+
+
+class ScramExchange:
+    def __init__(self, mechanism: ScramMechanism, place: LoginPlace) -> None:
+        self._mechanism = mechanism
+        self._place = place
+        self._first: ClientFirst | None = None
+        self._challenge: ScramChallenge | None = None
+        self._caller: Caller | None = None
+
+    async def step(self, message: bytes) -> Step:
+        if self._challenge is None or self._first is None:
+            return await self._begin(parse_first(message))
+        reply = self._challenge.verify(message)
+        if self._caller is None:
+            raise NotAuthenticated(WRONG_LOGIN)
+        return Step(reply, self._caller, self._first.is_token)
+
+    async def _begin(self, first: ClientFirst) -> Step:
+        """Challenge the client; somebody who isn't there is challenged too."""
+        place, users = self._place, self._place.security.users
+        credential = None
+        if not first.is_token:
+            credential = await users.find_credential(first.name, self._mechanism)
+            if credential is not None:
+                self._caller = place.security.proven(first.name, host=place.host, listener=place.listener)
+        self._first = first
+        self._challenge = ScramChallenge(
+            first,
+            credential or users.decoy(first.name, self._mechanism),
+            server_nonce=secrets.token_urlsafe(NONCE_BYTES),
+        )
+        return Step(self._challenge.text.encode())
+
+
+EXCHANGES: Final[Mapping[str, Callable[[LoginPlace], Exchange]]] = {
+    ScramMechanism.SHA_512.value: partial(ScramExchange, ScramMechanism.SHA_512),
+    ScramMechanism.SHA_256.value: partial(ScramExchange, ScramMechanism.SHA_256),
+    PLAIN: PlainExchange,
+    OAUTHBEARER: BearerExchange,
+}
+"""The mechanisms that can be enabled."""

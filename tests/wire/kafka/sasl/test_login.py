@@ -1,0 +1,330 @@
+"""Logging in on the wire: what is served before, in which order, for how long, and what attackers see."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import struct
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from streamhouse.broker.broker import Broker
+from streamhouse.config import KafkaSettings, SecuritySettings, Settings
+from streamhouse.config.fields import Address
+from streamhouse.config.listener_spec import ListenerProtocol, ListenerSpec
+from streamhouse.wire.kafka.errors import ErrorCode
+from streamhouse.wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataResponse
+from streamhouse.wire.kafka.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from streamhouse.wire.kafka.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from streamhouse.wire.listener import OpenListener, bind
+from tests.wire.kafka.talk import Client, Served, a_broker, a_server, quick_settings, request_bytes
+
+PASSWORD = "correct horse"
+MECHANISMS = ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER"]
+
+
+def secure(**changes: object) -> Settings:
+    security = SecuritySettings(
+        authorization="acls", super_users="User:alice", failed_login_delay_s=0.01, login_timeout_s=2.0
+    )
+    return replace(quick_settings(KafkaSettings()), security=replace(security, **changes))
+
+
+@pytest.fixture
+def security() -> dict[str, object]:
+    return {}
+
+
+@pytest.fixture
+def chosen(security: dict[str, object]) -> Settings:
+    return secure(**security)
+
+
+@pytest.fixture
+async def served(tmp_path: Path, chosen: Settings) -> AsyncIterator[Served]:
+    async with a_broker(tmp_path, chosen) as broker, login_server(broker, chosen) as served:
+        await broker.security.users.create("alice", PASSWORD)
+        await broker.security.users.create("bob", PASSWORD)
+        yield served
+
+
+def login_server(broker: Broker, settings: Settings) -> AbstractAsyncContextManager[Served]:
+    listening = bind(Address("127.0.0.1", 0), flag="--kafka")
+    bound = Address(*listening.getsockname()[:2])
+    spec = ListenerSpec(name="SECURE", bind=bound, protocol=ListenerProtocol.SASL_PLAINTEXT)
+    return a_server(broker, settings, listeners=[OpenListener(spec=spec, listening=listening, advertised=bound)])
+
+
+async def handshake(client: Client, mechanism: str, version: int = 1) -> SaslHandshakeResponse:
+    return await client.call(SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse, version)
+
+
+async def authenticate(client: Client, message: bytes, version: int = 2) -> SaslAuthenticateResponse:
+    return await client.call(SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse, version)
+
+
+def plain(user: str = "alice", password: str = PASSWORD) -> bytes:
+    return f"\x00{user}\x00{password}".encode()
+
+
+async def log_in(client: Client, user: str = "alice") -> SaslAuthenticateResponse:
+    assert (await handshake(client, "PLAIN")).error_code == ErrorCode.NONE
+    return await authenticate(client, plain(user))
+
+
+async def is_served(client: Client) -> bool:
+    return (await client.call(MetadataRequest(topics=[]), MetadataResponse, 9)).error_code == ErrorCode.NONE
+
+
+class ScramClient:
+    """The client's side, written from the RFC."""
+
+    def __init__(self, mechanism: str, user: str, password: str) -> None:
+        self._hash = "sha256" if mechanism.endswith("256") else "sha512"
+        self._password = password
+        self._bare = f"n={user},r=clientnonce"
+
+    def first(self) -> bytes:
+        return f"n,,{self._bare}".encode()
+
+    def final(self, challenge: bytes) -> bytes:
+        parts = dict(part.split("=", 1) for part in challenge.decode().split(","))
+        salted = hashlib.pbkdf2_hmac(self._hash, self._password.encode(), base64.b64decode(parts["s"]), int(parts["i"]))
+        client_key = hmac.digest(salted, b"Client Key", self._hash)
+        unproven = f"c=biws,r={parts['r']}"
+        message = f"{self._bare},{challenge.decode()},{unproven}".encode()
+        signature = hmac.digest(hashlib.new(self._hash, client_key).digest(), message, self._hash)
+        proof = base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True))).decode()
+        self.expected = b"v=" + base64.b64encode(
+            hmac.digest(hmac.digest(salted, b"Server Key", self._hash), message, self._hash)
+        )
+        return f"{unproven},p={proof}".encode()
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+async def test_scram(served: Served, mechanism: str) -> None:
+    client, scram = await served.client(), ScramClient(mechanism, "alice", PASSWORD)
+    assert (await handshake(client, mechanism)).mechanisms == MECHANISMS
+    challenge = await authenticate(client, scram.first())
+    answer = await authenticate(client, scram.final(challenge.auth_bytes))
+    assert (answer.error_code, answer.auth_bytes) == (ErrorCode.NONE, scram.expected)
+    assert await is_served(client)
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+async def test_an_unknown_user_is_challenged_like_a_wrong_password(served: Served, mechanism: str) -> None:
+    told = []
+    for user in ("alice", "nobody"):
+        client, scram = await served.client(), ScramClient(mechanism, user, "wrong")
+        await handshake(client, mechanism)
+        challenge = await authenticate(client, scram.first())
+        assert challenge.error_code == ErrorCode.NONE
+        answer = await authenticate(client, scram.final(challenge.auth_bytes))
+        told.append((answer.error_code, answer.error_message, answer.auth_bytes))
+        assert await client.is_closed()
+    assert told[0] == told[1]
+    assert told[0][0] == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+async def test_a_replayed_scram_exchange_fails(served: Served) -> None:
+    client, scram = await served.client(), ScramClient("SCRAM-SHA-256", "alice", PASSWORD)
+    await handshake(client, "SCRAM-SHA-256")
+    final = scram.final((await authenticate(client, scram.first())).auth_bytes)
+    assert (await authenticate(client, final)).error_code == ErrorCode.NONE
+    other = await served.client()
+    await handshake(other, "SCRAM-SHA-256")
+    await authenticate(other, scram.first())
+    assert (await authenticate(other, final)).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+async def test_plain_takes_the_passwords_of_scram_users(served: Served) -> None:
+    client = await served.client()
+    assert (await log_in(client)).error_code == ErrorCode.NONE
+    assert await is_served(client)
+
+
+@pytest.mark.parametrize("user", ["alice", "nobody", "ålice", "a" * 5000])
+async def test_a_wrong_password_ends_the_connection(served: Served, user: str) -> None:
+    client = await served.client()
+    await handshake(client, "PLAIN")
+    answer = await authenticate(client, plain(user, "wrong"))
+    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert "wrong" in (answer.error_message or "")
+    assert user not in (answer.error_message or "")
+    assert await client.is_closed()
+
+
+async def test_api_keys_and_refused_tokens(served: Served) -> None:
+    users = served.broker.security.users
+    _, key = await users.create_key((await users.check_password("alice", PASSWORD)), ttl_s=100)
+    client = await served.client()
+    await handshake(client, "OAUTHBEARER")
+    answer = await authenticate(client, f"n,,\x01auth=Bearer {key}\x01\x01".encode())
+    assert answer.error_code == ErrorCode.NONE
+    assert 0 < answer.session_lifetime_ms <= 100_000
+    assert await is_served(client)
+    other = await served.client()
+    await handshake(other, "OAUTHBEARER")
+    refused = await authenticate(other, b"n,,\x01auth=Bearer nonsense\x01\x01")
+    assert (refused.error_code, refused.auth_bytes) == (ErrorCode.NONE, b'{"status": "invalid_token"}')
+    assert (await authenticate(other, b"\x01")).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert await other.is_closed()
+
+
+async def test_before_a_login_only_logging_in_is_served(served: Served) -> None:
+    client = await served.client()
+    assert (await client.call(ApiVersionsRequest(), ApiVersionsResponse, 0)).error_code == ErrorCode.NONE
+    await client.send(MetadataRequest(topics=[]), 9)
+    assert await client.is_closed()
+
+
+async def test_a_request_in_the_middle_of_a_login_is_not_served(served: Served) -> None:
+    client = await served.client()
+    await handshake(client, "SCRAM-SHA-256")
+    await authenticate(client, ScramClient("SCRAM-SHA-256", "alice", PASSWORD).first())
+    await client.send(MetadataRequest(topics=[]), 9)
+    assert await client.is_closed()
+
+
+async def test_messages_in_the_wrong_order_end_the_connection(served: Served) -> None:
+    client = await served.client()
+    assert (await authenticate(client, plain())).error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert await client.is_closed()
+    client = await served.client()
+    await handshake(client, "PLAIN")
+    assert (await handshake(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert await client.is_closed()
+
+
+async def test_an_unknown_mechanism_is_refused_with_those_that_there_are(served: Served) -> None:
+    client = await served.client()
+    answer = await handshake(client, "GSSAPI")
+    assert (answer.error_code, answer.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, MECHANISMS)
+    assert await client.is_closed()
+
+
+async def test_messages_without_headers_after_an_old_handshake(served: Served) -> None:
+    client = await served.client()
+    await handshake(client, "PLAIN", version=0)
+    await client.send_raw(struct.pack(">i", len(plain())) + plain())
+    assert await client.receive_raw() == b""
+    assert await is_served(client)
+    other = await served.client()
+    await handshake(other, "PLAIN", version=0)
+    await other.send_raw(struct.pack(">i", 3) + b"\x00a\x00")
+    assert await other.is_closed()
+
+
+async def test_large_frames_are_refused_before_a_login_and_taken_after_it(served: Served) -> None:
+    limit = served.broker.settings.security.login_request_bytes
+    client = await served.client()
+    await client.send_raw(struct.pack(">i", limit + 1))
+    assert await client.is_closed()
+    client = await served.client()
+    await log_in(client)
+    await client.send_raw(request_bytes(MetadataRequest(topics=[]), 9, 3))
+    await client.receive_raw()
+    await client.send_raw(struct.pack(">i", limit + 1))
+    assert await is_open(client)
+
+
+async def is_open(client: Client) -> bool:
+    try:
+        async with asyncio.timeout(0.1):
+            await client.reader.read(1)
+        return False
+    except TimeoutError:
+        return True
+
+
+@pytest.mark.parametrize("security", [{"login_timeout_s": 0.2}])
+async def test_a_client_that_does_not_log_in_is_closed(served: Served) -> None:
+    silent, half, talking = await served.client(), await served.client(), await served.client()
+    await half.send_raw(b"\x00\x00\x00\x10\x00")
+    await handshake(talking, "SCRAM-SHA-256")
+    assert await silent.is_closed()
+    assert await half.is_closed()
+    assert await talking.is_closed()
+    assert served.counted("streamhouse_kafka_closed_total", why="login_timeout") == 3
+
+
+@pytest.mark.parametrize("security", [{"max_reauth_s": 0.3}])
+async def test_a_session_ends_unless_the_client_logs_in_again(served: Served) -> None:
+    client, other = await served.client(), await served.client()
+    answer = await log_in(client)
+    assert 0 < answer.session_lifetime_ms <= 300
+    await log_in(other)
+    await asyncio.sleep(0.2)
+    assert (await log_in(client)).error_code == ErrorCode.NONE
+    await asyncio.sleep(0.2)
+    assert await is_served(client)
+    await other.send(MetadataRequest(topics=[]), 9)
+    assert await other.is_closed()
+
+
+async def test_the_principal_and_the_mechanism_never_change(served: Served) -> None:
+    client = await served.client()
+    await log_in(client)
+    assert (await log_in(client, "bob")).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert await client.is_closed()
+    client = await served.client()
+    await log_in(client)
+    assert (await handshake(client, "SCRAM-SHA-256")).error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert await client.is_closed()
+
+
+@pytest.mark.parametrize("security", [{"failed_login_delay_s": 0.2}])
+async def test_failed_logins_of_one_address_wait_for_each_other(served: Served) -> None:
+    clients = [await served.client() for _ in range(3)]
+    for client in clients:
+        await handshake(client, "PLAIN")
+    began = asyncio.get_running_loop().time()
+    await asyncio.gather(*(authenticate(client, plain("alice", "wrong")) for client in clients))
+    assert asyncio.get_running_loop().time() - began >= 0.59
+
+
+async def test_where_nobody_logs_in_a_login_is_refused_and_the_connection_goes_on(tmp_path: Path) -> None:
+    chosen = quick_settings(KafkaSettings())
+    async with a_broker(tmp_path, chosen) as broker, a_server(broker, chosen) as served:
+        client = await served.client()
+        assert (await handshake(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert (await authenticate(client, plain())).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert await is_served(client)
+
+
+PIECES = st.sampled_from(
+    [
+        request_bytes(ApiVersionsRequest(), 0),
+        request_bytes(SaslHandshakeRequest(mechanism="PLAIN"), 1),
+        request_bytes(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 0),
+        request_bytes(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1),
+        request_bytes(SaslAuthenticateRequest(auth_bytes=plain(password="no")), 2),
+        request_bytes(SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=x"), 1),
+        request_bytes(SaslAuthenticateRequest(auth_bytes=b"\x01"), 0),
+        request_bytes(MetadataRequest(topics=[]), 9),
+        struct.pack(">i", 8) + b"n,,n=a,r",
+        struct.pack(">ihhi", 100, 36, 2, 7),
+    ]
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(pieces=st.lists(PIECES | st.binary(max_size=40), max_size=8))
+async def test_no_bytes_before_a_login_are_served_or_harm(served: Served, pieces: list[bytes]) -> None:
+    client = await Client.connect(served.host, served.port)
+    client.writer.write(b"".join(pieces))
+    client.writer.write_eof()
+    async with asyncio.timeout(10):
+        told = await client.reader.read()
+    await client.close()
+    assert b"127.0.0.1" not in told  # which is in Metadata's answer
+    witness = await Client.connect(served.host, served.port)
+    assert (await log_in(witness)).error_code == ErrorCode.NONE
+    await witness.close()
