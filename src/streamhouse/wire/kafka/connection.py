@@ -436,17 +436,16 @@ class Connection(asyncio.BufferedProtocol):
     async def _handle(self, decoded: DecodedRequest, frame: bytearray, at: float) -> InFlightRequest:
         if self._is_lost and not decoded.api.outlives_client:
             return InFlightRequest(decoded, None, len(frame), at)
-        caller = self.caller
         self._retained_bytes = 0
         self.sends_to_every_agent = decoded.api.goes_to_every_agent
         began = self._server.clock.monotonic()
-        context = self._context(decoded, caller)
+        context = self._context(decoded)
         result = await decoded.api.handle(context, decoded.request)
         if decoded.api.key == SASL_AUTHENTICATE:
             self._on_login_advanced()
         if (quotas := self._server.broker.security.quotas).is_active and not context.is_agent:
             busy_s = self._server.clock.monotonic() - began
-            self._throttle(charge_request(quotas, caller, decoded, size_bytes=len(frame), busy_s=busy_s))
+            self._throttle(charge_request(quotas, context.caller, decoded, size_bytes=len(frame), busy_s=busy_s))
         is_retained = self._retained_bytes and self._server.pinned.pin(frame, retained_bytes=self._retained_bytes)
         return InFlightRequest(decoded, result, 0 if is_retained else len(frame), at)
 
@@ -478,7 +477,7 @@ class Connection(asyncio.BufferedProtocol):
         log.info("login failed", extra={"peer": self.peer, "mechanism": self.login.mechanism})
         await server.clock.sleep(server.failed_logins.wait_s(self.host, server.clock.monotonic()))
 
-    def _context(self, decoded: DecodedRequest, caller: Caller) -> Context:
+    def _context(self, decoded: DecodedRequest) -> Context:
         server = self._server
         return Context(
             server.broker,
@@ -486,7 +485,7 @@ class Connection(asyncio.BufferedProtocol):
             decoded.version,
             decoded.client_id,
             self.host,
-            caller,
+            self.caller,
             self._listener,
             self.advertised,
             server.cluster_id,
