@@ -397,12 +397,12 @@ class Broker:
         """Verify once for all batches of a request that their transaction is open."""
         return await self._appending.verify_ahead(transaction, batches)
 
-    async def acknowledge(self, placed: PendingAppend) -> None:
+    async def acknowledge(self, pending: PendingAppend) -> None:
         """Return once the batch is durable and this agent still holds the partition's lease; raises `AppendFailed`,
         which clients retry."""
-        await placed.wait_durable()
-        if not self._session_manager.may_acknowledge(placed.log):
-            raise AppendFailed(f"lease ended before the append was acknowledged; partition={placed.log.name}")
+        await pending.wait_durable()
+        if not self._session_manager.may_acknowledge(pending.log):
+            raise AppendFailed(f"lease ended before the append was acknowledged; partition={pending.log.name}")
 
     async def allocate_producer_id(self) -> int:
         """A new producer id; allocated from the metadata store in blocks of a thousand."""
@@ -411,12 +411,12 @@ class Broker:
     # --- reading
 
     async def fetch(
-        self, wanted: Sequence[PartitionFetch], *, max_bytes: int, min_bytes: int, max_wait_s: float
+        self, fetches: Sequence[PartitionFetch], *, max_bytes: int, min_bytes: int, max_wait_s: float
     ) -> list[FetchResult]:
-        await self._open_partitions.open_many([item.name for item in wanted])
-        found = await self._fetcher.fetch(wanted, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
-        self.traffic.fetched(size_bytes=sum(item.size_bytes for item in found))
-        return found
+        await self._open_partitions.open_many([item.name for item in fetches])
+        results = await self._fetcher.fetch(fetches, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
+        self.traffic.fetched(size_bytes=sum(item.size_bytes for item in results))
+        return results
 
     async def earliest(self, name: TopicPartition) -> OffsetResult:
         return self.offsets.earliest(await self._open_partitions.open_log(name))

@@ -63,13 +63,13 @@ class BrokerMetrics(Collector):
     def _pipelines(self) -> Iterable[Metric]:
         """Metrics of pipelines whose supervisors send heartbeats to this agent."""
         phase = GaugeMetricFamily("streamhouse_pipeline_phase", "What a pipeline does.", labels=["pipeline", "phase"])
-        told = self._broker.supervisors.statuses()
-        for name, status in told.items():
+        statuses = self._broker.supervisors.statuses()
+        for name, status in statuses.items():
             phase.add_metric([name, status.phase], 1)
         yield phase
         for field, about in PIPELINE_GAUGES.items():
             gauge = GaugeMetricFamily(f"streamhouse_pipeline_{field}", about, labels=["pipeline"])
-            for name, status in told.items():
+            for name, status in statuses.items():
                 if (value := getattr(status, field)) is not None:
                     gauge.add_metric([name], value)
             yield gauge
@@ -190,8 +190,8 @@ class BrokerMetrics(Collector):
             CounterMetricFamily, "evictions", "Entries that made room for others.", caches, lambda each: each.evictions
         )
         yield _by_cache(GaugeMetricFamily, "entries", "Entries held.", caches, len)
-        asked = {name: each for name, each in caches.items() if each.hits + each.misses}
-        yield _by_cache(GaugeMetricFamily, "hit_rate", "Share of lookups answered, since the start.", asked, _hit_rate)
+        used = {name: each for name, each in caches.items() if each.hits + each.misses}
+        yield _by_cache(GaugeMetricFamily, "hit_rate", "Share of lookups answered, since the start.", used, _hit_rate)
         size = GaugeMetricFamily("streamhouse_cache_bytes", "Bytes of blocks held.", labels=["cache"])
         reader = self._broker.reader
         size.add_metric(["blocks"], reader.blocks.weight)

@@ -271,8 +271,8 @@ class StatementError(Rejected):
     """A statement can't be understood; `line` and `column` count from 1, `hint` says what to write instead."""
 
     def __init__(self, line: int, column: int, text: str, hint: str = "") -> None:
-        told = f" do={hint}" if hint else ""
-        super().__init__(f"{text}; line={line} column={column}{told}")
+        advice = f" do={hint}" if hint else ""
+        super().__init__(f"{text}; line={line} column={column}{advice}")
         self.line, self.column, self.text, self.hint = line, column, text, hint
 
 

@@ -292,7 +292,7 @@ def update_crc(buffer: bytearray | memoryview) -> None:
 
 def iter_batches(buffer: Buffer) -> list[BatchSpan]:
     """Walk consecutive batches of bytes that were judged before; raises `CorruptBatch` rather than run astray."""
-    found: list[BatchSpan] = []
+    spans: list[BatchSpan] = []
     position, size = 0, len(buffer)
     unpack = _SPAN.unpack_from
     while position < size:
@@ -302,9 +302,9 @@ def iter_batches(buffer: Buffer) -> list[BatchSpan]:
         batch_bytes = length + _PREFIX_BYTES
         if not HEADER_BYTES <= batch_bytes <= size - position:
             raise CorruptBatch(f"batches end inside a batch; position={position} declared={batch_bytes} size={size}")
-        found.append(BatchSpan(position, batch_bytes, base, base + last_delta + 1, max_timestamp_ms))
+        spans.append(BatchSpan(position, batch_bytes, base, base + last_delta + 1, max_timestamp_ms))
         position += batch_bytes
-    return found
+    return spans
 
 
 def shift_offsets(buffer: Buffer, *, by: int, leader_epoch: int) -> bytes:

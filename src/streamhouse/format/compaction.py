@@ -70,10 +70,10 @@ class KeyMap:
 
     def add(self, batch: Buffer) -> bool:
         """Take all keys of a batch, or none and False when they are too many; the first batch is always taken."""
-        found = dict(batch_keys(batch, limit_bytes=self.limit_bytes, aborted=self.aborted).each())
-        if self.latest and len(self.latest) + sum(key not in self.latest for key in found) > self.max_keys:
+        offsets = dict(batch_keys(batch, limit_bytes=self.limit_bytes, aborted=self.aborted).each())
+        if self.latest and len(self.latest) + sum(key not in self.latest for key in offsets) > self.max_keys:
             return False
-        self.latest.update(found)
+        self.latest.update(offsets)
         self.end = read_header(batch).end
         return True
 

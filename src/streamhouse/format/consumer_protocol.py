@@ -30,16 +30,16 @@ def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
 
 def assigned_partitions(assignment: bytes) -> list[tuple[str, int]] | None:
     """The partitions of a ConsumerProtocolAssignment, by topic and number; None where the bytes are none."""
-    found: list[tuple[str, int]] = []
+    partitions: list[tuple[str, int]] = []
     try:
         message = _Bytes(assignment)
         message.integer(_INT16)
         for _ in range(message.count(least_bytes=_INT16.size + _INT32.size)):
             topic = message.string()
-            found += [(topic, message.integer(_INT32)) for _ in range(message.count(least_bytes=_INT32.size))]
+            partitions += [(topic, message.integer(_INT32)) for _ in range(message.count(least_bytes=_INT32.size))]
     except ValueError:
         return None
-    return sorted(found)
+    return sorted(partitions)
 
 
 class _Bytes:

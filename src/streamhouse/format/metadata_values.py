@@ -47,12 +47,12 @@ def encode_members(members: Iterable[StoredMember]) -> bytes:
 def decode_members(data: bytes) -> tuple[StoredMember, ...]:
     """The members; raise `Internal` for bytes that nobody of ours wrote."""
     try:
-        found = _DECODER.decode(data)
+        decoded = _DECODER.decode(data)
     except msgspec.DecodeError as error:
         raise Internal(f"group members can't be read; bytes={len(data)} why={error}") from None
-    if found.version != VERSION:
-        raise Internal(f"group members are of another version; version={found.version} supported={VERSION}")
-    return tuple(_member(member) for member in found.members)
+    if decoded.version != VERSION:
+        raise Internal(f"group members are of another version; version={decoded.version} supported={VERSION}")
+    return tuple(_member(member) for member in decoded.members)
 
 
 def _packed(member: StoredMember) -> _Member:

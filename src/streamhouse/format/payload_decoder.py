@@ -105,8 +105,8 @@ def flatten_nodes(root: Node) -> bytes:
         deeper: list[Node] = []
         for node in waiting:
             count = len(node.children)
-            told = (node.op, node.param, following if count else 0, count, node.is_wanted)
-            written += _NODE.pack(*told, node.number, node.has_presence, node.oneof)
+            fields = (node.op, node.param, following if count else 0, count, node.is_wanted)
+            written += _NODE.pack(*fields, node.number, node.has_presence, node.oneof)
             following += count
             deeper += node.children
         waiting = deeper
@@ -118,19 +118,19 @@ def decode_columns(root: Node, values: Binary, states: bytearray) -> NodeColumn:
     which could not be. Raises `OverflowError` where columns would be much larger than their payloads."""
     limit_bytes = max(LEAST_LIMIT_BYTES, MAX_GROWTH * len(values.data))
     nodes = flatten_nodes(root)
-    told = _schema_columns.decode(nodes, values.data, values.offsets, states, PREFIX_BYTES, limit_bytes)
-    return _grown(root, iter(told))
+    decoded = _schema_columns.decode(nodes, values.data, values.offsets, states, PREFIX_BYTES, limit_bytes)
+    return _grown(root, iter(decoded))
 
 
 def _grown(
-    root: Node, told: Iterator[tuple[int, int, bytearray | None, bytearray | None, bytearray | None] | None]
+    root: Node, decoded: Iterator[tuple[int, int, bytearray | None, bytearray | None, bytearray | None] | None]
 ) -> NodeColumn:
     """The flat answer as a tree again: what comes breadth first is put together from the last to the first."""
     order, levels = [root], [root]
     while levels:
         levels = [child for node in levels for child in node.children]
         order += levels
-    columns = list(told)
+    columns = list(decoded)
     made: list[NodeColumn] = [_NOTHING] * len(order)
     first = len(order)
     for index in range(len(order) - 1, -1, -1):

@@ -117,27 +117,29 @@ class AbortedTransactions:
 
     def is_aborted(self, producer_id: int, offset: int) -> bool:
         """Whether a batch of a transaction that this producer wrote here is void."""
-        found = self._by_producer.get(producer_id)
-        if found is None:
+        transactions = self._by_producer.get(producer_id)
+        if transactions is None:
             return False
-        firsts, lasts = found
+        firsts, lasts = transactions
         at = bisect_right(firsts, offset)
         return at > 0 and offset <= lasts[at - 1]
 
     def within(self, start: int, end: int) -> tuple[AbortedTransaction, ...]:
         """Those that may make batches void which have offsets in [start, end)."""
-        found: list[AbortedTransaction] = []
+        overlapping: list[AbortedTransaction] = []
         for at in range(bisect_left(self._lasts, start), len(self._lasts)):
             if self._firsts_behind[at] >= end:
                 break
             if self._transactions[at].first_offset < end:
-                found.append(self._transactions[at])
-        return tuple(found)
+                overlapping.append(self._transactions[at])
+        return tuple(overlapping)
 
 
-def _ranges(found: Sequence[AbortedTransaction]) -> tuple[list[int], list[int]]:
+def _ranges(transactions: Sequence[AbortedTransaction]) -> tuple[list[int], list[int]]:
     """Where each begins, and how far those reach that begin there or before."""
-    return [each.first_offset for each in found], list(accumulate((each.last_offset for each in found), max))
+    return [each.first_offset for each in transactions], list(
+        accumulate((each.last_offset for each in transactions), max)
+    )
 
 
 NONE_ABORTED: Final = AbortedTransactions()
@@ -151,25 +153,25 @@ def shifted(transactions: Iterable[AbortedTransaction], by: int) -> tuple[Aborte
 def drop_aborted(pieces: Sequence[Buffer], aborted: Iterable[AbortedTransaction]) -> list[Buffer]:
     """What stays of consecutive batches, in stretches: all but control batches and those that are void."""
     void = aborted if isinstance(aborted, AbortedTransactions) else AbortedTransactions(aborted)
-    kept: list[Buffer] = []
+    remaining: list[Buffer] = []
     for piece in pieces:
-        kept += [stretch.data for stretch in _offset_ranges(piece, void) if stretch.stays]
-    return kept
+        remaining += [stretch.data for stretch in _offset_ranges(piece, void) if stretch.stays]
+    return remaining
 
 
 def readable(pieces: Sequence[Buffer], aborted: Iterable[AbortedTransaction]) -> list[Buffer]:
     """As `drop_aborted`, for who goes on behind the last batch that it got: where the last ones don't stay, a batch
     without records takes it over their offsets."""
     void = aborted if isinstance(aborted, AbortedTransactions) else AbortedTransactions(aborted)
-    kept: list[Buffer] = []
+    remaining: list[Buffer] = []
     last: _OffsetRange | None = None
     for piece in pieces:
         for last in _offset_ranges(piece, void):
             if last.stays:
-                kept.append(last.data)
+                remaining.append(last.data)
     if last is not None and not last.stays:
-        kept.append(empty_batch(last.base, last.end, leader_epoch=last.leader_epoch))
-    return kept
+        remaining.append(empty_batch(last.base, last.end, leader_epoch=last.leader_epoch))
+    return remaining
 
 
 class _OffsetRange(NamedTuple):

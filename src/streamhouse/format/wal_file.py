@@ -157,8 +157,8 @@ def _entry_at(data: memoryview, position: int, mark: bytes) -> WalEntry | None:
     start = position + ENTRY_HEADER_BYTES
     if start > len(data):
         return None
-    found, crc, length, written_at, topic, number, epoch, base, end = _ENTRY.unpack_from(data, position)
-    if found != mark or written_at != position or start + length > len(data):
+    entry_mark, crc, length, written_at, topic, number, epoch, base, end = _ENTRY.unpack_from(data, position)
+    if entry_mark != mark or written_at != position or start + length > len(data):
         return None
     if crc32c(data[position + _LEAD.size : start + length]) != crc:
         return None

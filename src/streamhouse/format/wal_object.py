@@ -137,10 +137,10 @@ def decode_seal(data: memoryview, *, session: SessionId, sequence: int) -> Seal 
     """The seal of this very session and number, when these bytes are one."""
     if len(data) != SEAL_BYTES or not _is_whole(data, SEAL_MAGIC):
         return None
-    _, _, _, found, at_ms, length, by_length = _SEAL.unpack_from(data)
+    _, _, _, sealed_sequence, at_ms, length, by_length = _SEAL.unpack_from(data)
     start = _SEAL.size
     sealed = bytes(data[start : start + length]).decode()
-    if (sealed, found) != (session, sequence):
+    if (sealed, sealed_sequence) != (session, sequence):
         return None
     by = bytes(data[start + length : start + length + by_length]).decode(errors="replace")
     return Seal(session=session, sequence=sequence, by=by, at_ms=at_ms)

@@ -44,9 +44,9 @@ def split_identifiers(text: str) -> tuple[str, ...]:
     names: list[str] = []
     at, more = 0, True
     while more:
-        found = _LISTED.match(text, at)
-        if found is None:
+        match = _LISTED.match(text, at)
+        if match is None:
             raise ValueError("names with commas between; a name with a comma or a backtick stands in backticks")
-        names.append(found[1].replace("``", "`") if found[1] is not None else found[2].strip())
-        at, more = found.end(), found[3] == ","
+        names.append(match[1].replace("``", "`") if match[1] is not None else match[2].strip())
+        at, more = match.end(), match[3] == ","
     return tuple(names)

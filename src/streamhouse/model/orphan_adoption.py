@@ -144,17 +144,17 @@ def choose_runs(
 
 def _replacements(named: Sequence[Run], candidates: Sequence[Candidate]) -> tuple[list[Run], list[Run]]:
     """Rewritten runs that hold registered ones and more: what else they hold may be nowhere else any more."""
-    kept: list[Run] = []
+    remaining: list[Run] = []
     replaced: list[Run] = []
     rewritten = sorted((each.run for each in candidates if each.is_rewritten), key=_size, reverse=True)
     for run in rewritten:
         over = [each for each in named if each.base < run.end and run.base < each.end]
         fits = all(run.base <= each.base and each.end <= run.end and each.epoch == run.epoch for each in over)
-        is_free = not any(each.base < run.end and run.base < each.end for each in kept)
+        is_free = not any(each.base < run.end and run.base < each.end for each in remaining)
         if over and fits and is_free and _size(run) > sum(map(_size, over)):
-            kept.append(run)
+            remaining.append(run)
             replaced += over
-    return kept, replaced
+    return remaining, replaced
 
 
 def _longest_cover(runs: Sequence[Run]) -> list[Run]:

@@ -163,8 +163,8 @@ class StoredPipeline:
     @property
     def has_run(self) -> bool:
         """Whether this generation was heard of at a micro-batch."""
-        told = (self.status.progress or {}).get(GENERATION, self.pipeline.generation)
-        return self.status.batch_id is not None and told == self.pipeline.generation
+        generation = (self.status.progress or {}).get(GENERATION, self.pipeline.generation)
+        return self.status.batch_id is not None and generation == self.pipeline.generation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,8 +250,8 @@ def _another_query(old: Shape, new: Shape) -> str | None:
 
 
 def _only_in(lines: Sequence[str], others: Sequence[str]) -> str:
-    found = [line for line in lines if line not in others]
-    return "; ".join(found[:PHASES]) or "the same operators"
+    missing = [line for line in lines if line not in others]
+    return "; ".join(missing[:PHASES]) or "the same operators"
 
 
 def fair_share(pipelines: int, supervisors: int) -> int:

@@ -81,7 +81,7 @@ class SegmentCommit:
 
     def only(self, runs: Iterable[Run]) -> "SegmentCommit":
         """The commit of these of its runs, and of what is aborted in them."""
-        kept = tuple(runs)
-        partitions = {run.partition for run in kept}
+        remaining = tuple(runs)
+        partitions = {run.partition for run in remaining}
         aborted = {partition: each for partition, each in self.aborted.items() if partition in partitions}
-        return SegmentCommit(segment=self.segment, runs=kept, aborted=aborted)
+        return SegmentCommit(segment=self.segment, runs=remaining, aborted=aborted)

@@ -114,11 +114,16 @@ class Partition:
 def parse_partitions(text: str) -> tuple[Partition, ...]:
     """`day(ts), bucket(16, id), country`."""
     parts = re.findall(r"(?:[^,(]|\([^)]*\))+", text)
-    found = tuple(_partition(each.strip()) for each in parts if each.strip())
-    names = {each.name for each in found}
-    if not found or len(found) > MAX_PARTITIONS or len(names) < len(found) or text.count("(") != text.count(")"):
+    partitions = tuple(_partition(each.strip()) for each in parts if each.strip())
+    names = {each.name for each in partitions}
+    if (
+        not partitions
+        or len(partitions) > MAX_PARTITIONS
+        or len(names) < len(partitions)
+        or text.count("(") != text.count(")")
+    ):
         raise ValueError("columns or transforms of them, like 'day(ts), country'")
-    return found
+    return partitions
 
 
 def _partition(text: str) -> Partition:
@@ -173,7 +178,7 @@ def table_settings(topic: str, own: Mapping[str, str]) -> TableSettings | None:
     if fmt == NO_TABLE:
         return None
     try:
-        found = TableSettings(
+        settings = TableSettings(
             topic=topic,
             name=own.get("table.name") or default_name(topic),
             format=Connector(fmt),
@@ -185,35 +190,35 @@ def table_settings(topic: str, own: Mapping[str, str]) -> TableSettings | None:
         )
     except ValueError as error:  # settings that a later release has put there
         raise InvalidConfig(f"topic setting has a bad value; topic={topic} why={error}") from None
-    _check(found)
-    return found
+    _check(settings)
+    return settings
 
 
 def default_name(topic: str) -> str:
     return topic.replace(".", "_").replace("-", "_") + SUFFIX
 
 
-def _check(asked: TableSettings) -> None:
-    if asked.name == asked.topic:
+def _check(settings: TableSettings) -> None:
+    if settings.name == settings.topic:
         raise _contradiction("table.name is the topic's own, which is its table in SQL already; choose another")
-    if not _NAME.fullmatch(asked.name):
+    if not _NAME.fullmatch(settings.name):
         raise _contradiction(f"the table's name can't be made of the topic's; set table.name, which {_NAMES}")
-    if asked.mode == UPSERT and asked.format is Connector.PARQUET:
+    if settings.mode == UPSERT and settings.format is Connector.PARQUET:
         raise _contradiction(
             "rows in Parquet files don't change; set table.format to iceberg or delta, or table.mode to append"
         )
-    if asked.mode == UPSERT and not asked.key:
+    if settings.mode == UPSERT and not settings.key:
         raise _contradiction("table.mode=upsert needs table.key, the columns that tell rows apart")
-    if asked.mode != UPSERT and asked.key:
+    if settings.mode != UPSERT and settings.key:
         raise _contradiction(
             "rows that are only appended have no key; set table.mode to upsert, or leave out table.key"
         )
-    if asked.format is not Connector.ICEBERG:
-        _check_partitions(asked)
+    if settings.format is not Connector.ICEBERG:
+        _check_partitions(settings)
 
 
-def _check_partitions(asked: TableSettings) -> None:
-    for each in parse_partitions(asked.partition_by) if asked.partition_by else ():
+def _check_partitions(settings: TableSettings) -> None:
+    for each in parse_partitions(settings.partition_by) if settings.partition_by else ():
         if each.transform in WITH_NUMBER:
             raise _contradiction(
                 f"only Iceberg has {each.transform}; change table.partition.by, or set table.format to iceberg"

@@ -80,15 +80,15 @@ def parse_topic_config(overrides: Mapping[str, str], defaults: Mapping[str, str]
 
 def _schema_checks(values: Mapping[str, str]) -> Mapping[RecordPart, Check]:
     """Where both names of a setting were used, the stricter one holds."""
-    asked: dict[RecordPart, tuple[str, str]] = {
+    checks: dict[RecordPart, tuple[str, str]] = {
         "key": (values["streamhouse.schema.validation.key"], values["confluent.key.schema.validation"]),
         "value": (values["streamhouse.schema.validation"], values["confluent.value.schema.validation"]),
     }
-    found = {
+    enabled = {
         part: Check.SUBJECT if switch(theirs) else Check.ID if ours == "true" else Check(ours)
-        for part, (ours, theirs) in asked.items()
+        for part, (ours, theirs) in checks.items()
     }
-    return {part: check for part, check in found.items() if check is not Check.OFF}
+    return {part: check for part, check in enabled.items() if check is not Check.OFF}
 
 
 def check_topic_config(overrides: Mapping[str, str], defaults: Mapping[str, str], *, topic: str = "") -> None:

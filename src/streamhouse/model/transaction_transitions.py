@@ -43,15 +43,15 @@ _COMPLETE: Final = {True: TransactionState.COMPLETE_COMMIT, False: TransactionSt
 _COMPLETED: Final = {_PREPARED[kind]: _COMPLETE[kind] for kind in (True, False)}
 
 
-def new_transaction(asked: InitProducerRequest, *, now_ms: int) -> StoredTransaction:
+def new_transaction(request: InitProducerRequest, *, now_ms: int) -> StoredTransaction:
     """A transactional id that nobody had. Who the client says it is doesn't matter: it was forgotten."""
-    producer = ProducerIdentity(asked.fresh_id, 0)
+    producer = ProducerIdentity(request.fresh_id, 0)
     return StoredTransaction(
-        transactional_id=asked.transactional_id,
+        transactional_id=request.transactional_id,
         producer=producer,
         previous=None,
         marked_as=producer,
-        timeout_ms=asked.timeout_ms,
+        timeout_ms=request.timeout_ms,
         state=TransactionState.EMPTY,
         number=0,
         started_at_ms=NEVER,
@@ -59,28 +59,28 @@ def new_transaction(asked: InitProducerRequest, *, now_ms: int) -> StoredTransac
     )
 
 
-def init_producer(row: StoredTransaction, asked: InitProducerRequest, *, now_ms: int) -> StoredTransaction:
+def init_producer(row: StoredTransaction, request: InitProducerRequest, *, now_ms: int) -> StoredTransaction:
     """Another incarnation, once nothing is under way: what is ongoing is decided to be aborted, what is decided stays.
 
     Raise `ProducerFenced` when somebody else is the producer than the one that `known` names, and
     `ConcurrentTransactions` when it is no longer the one whose end was waited for.
     """
-    if asked.known is not None and asked.known not in (row.producer, row.previous):
-        raise ProducerFenced(row.transactional_id, epoch=asked.known.epoch, current=row.producer.epoch)
-    if asked.after is not None and asked.after != row.producer:
+    if request.known is not None and request.known not in (row.producer, row.previous):
+        raise ProducerFenced(row.transactional_id, epoch=request.known.epoch, current=row.producer.epoch)
+    if request.after is not None and request.after != row.producer:
         raise ConcurrentTransactions(row.transactional_id)
     if row.state.is_prepared:
         return row
     if row.state is TransactionState.ONGOING:
-        return replace(_fenced(row, now_ms=now_ms), previous=asked.known)
-    if asked.known is not None and asked.known == row.previous and row.producer.epoch < MAX_EPOCH:  # it comes again
-        return _emptied(row, asked, producer=row.producer, previous=row.previous, number=row.number, now_ms=now_ms)
+        return replace(_fenced(row, now_ms=now_ms), previous=request.known)
+    if request.known is not None and request.known == row.previous and row.producer.epoch < MAX_EPOCH:  # it comes again
+        return _emptied(row, request, producer=row.producer, previous=row.previous, number=row.number, now_ms=now_ms)
     is_counted_out = row.number >= MANY
     return _emptied(
         row,
-        asked,
-        producer=_next(row.producer, fresh_id=asked.fresh_id, is_used_up=is_counted_out),
-        previous=asked.known,
+        request,
+        producer=_next(row.producer, fresh_id=request.fresh_id, is_used_up=is_counted_out),
+        previous=request.known,
         number=0 if is_counted_out else row.number,
         now_ms=now_ms,
     )
@@ -183,7 +183,7 @@ def _check_caller(
 
 def _emptied(
     row: StoredTransaction,
-    asked: InitProducerRequest,
+    request: InitProducerRequest,
     *,
     producer: ProducerIdentity,
     previous: ProducerIdentity | None,
@@ -195,7 +195,7 @@ def _emptied(
         producer=producer,
         previous=previous,
         marked_as=producer,
-        timeout_ms=asked.timeout_ms,
+        timeout_ms=request.timeout_ms,
         state=TransactionState.EMPTY,
         number=number,
         started_at_ms=NEVER,

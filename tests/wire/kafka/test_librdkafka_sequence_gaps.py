@@ -54,18 +54,18 @@ class Trouble:
         if name == MOVED and header.base_sequence > REFUSED_SEQUENCE:
             self._gap.set()
         try:
-            placed = await self._append(name, data, transaction, inspection)
+            pending = await self._append(name, data, transaction, inspection)
         except StreamhouseError as error:
             self.refusals[type(error)] += 1
             raise
         if name == UNSURE and not self.has_begun.is_set():
-            self._unsure = placed
+            self._unsure = pending
             self.has_begun.set()
-        return placed
+        return pending
 
-    async def acknowledge(self, placed: PendingAppend) -> None:
-        await self._acknowledge(placed)
-        if placed is self._unsure:
+    async def acknowledge(self, pending: PendingAppend) -> None:
+        await self._acknowledge(pending)
+        if pending is self._unsure:
             async with asyncio.timeout(PATIENT_S):
                 await self._gap.wait()
             self.is_untold = True

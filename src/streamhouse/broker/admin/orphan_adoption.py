@@ -364,7 +364,7 @@ class OrphanAdopter:
             ]
             table.replay(batches_at, now_ms=now_ms)
             tables[log_run.partition] = table, log_run.end
-            given = RunInput(
+            run_input = RunInput(
                 partition=log_run.partition,
                 epoch=log_run.epoch,
                 base=log_run.base,
@@ -372,7 +372,7 @@ class OrphanAdopter:
                 batches=[each.entry.batch for each in log_run.entries],
                 producers=encode_producers(table.entries(now_ms=now_ms)),
             )
-            encode = partial(encode_segment, [given], block_bytes=self._settings.flush.block_bytes)
+            encode = partial(encode_segment, [run_input], block_bytes=self._settings.flush.block_bytes)
             encoded = await asyncio.get_running_loop().run_in_executor(None, encode)
             key = segment_key(session_id, number)
             await self._objects.put_new(key, encoded.body)

@@ -172,10 +172,12 @@ class DynamicSettings:
                 self._check(node_id, before, after)
                 if dry_run:
                     return after
-                found = await self._dependencies.metadata.alter_broker_settings(node_id, expected=before, configs=after)
-                self._take({**self._rows, node_id: found})
-                if found == after:
-                    return found
+                stored = await self._dependencies.metadata.alter_broker_settings(
+                    node_id, expected=before, configs=after
+                )
+                self._take({**self._rows, node_id: stored})
+                if stored == after:
+                    return stored
         raise Unavailable("too many concurrent changes of broker settings")
 
     def _check(self, node_id: NodeId | None, before: Values, after: Values) -> None:

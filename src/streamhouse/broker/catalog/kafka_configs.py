@@ -76,8 +76,8 @@ def _read(settings: Settings, path: str) -> float:
 
 def _description(path: str) -> str:
     section, name = path.split(".")
-    (found,) = (field for field in msgspec.structs.fields(type(getattr(Settings(), section))) if field.name == name)
-    return str(get_args(found.type)[1].description)
+    (setting,) = (field for field in msgspec.structs.fields(type(getattr(Settings(), section))) if field.name == name)
+    return str(get_args(setting.type)[1].description)
 
 
 def _text(value: object) -> str:
@@ -254,11 +254,11 @@ def agent_configs(
     settings: Settings, *, node_id: int, advertised: Address, store: str, changed: Overrides
 ) -> Sequence[AgentConfig]:
     """All configs of an agent that was started with `settings`, by name."""
-    found = [
+    configs = [
         *(_agent_config(setting, settings, changed) for setting in AGENT_SETTINGS.values()),
         *_read_only_configs(settings, node_id=node_id, advertised=advertised, store=store),
     ]
-    return sorted((config for config in found if config.values), key=lambda config: config.name)
+    return sorted((config for config in configs if config.values), key=lambda config: config.name)
 
 
 def common_configs(changed: Overrides) -> Sequence[AgentConfig]:

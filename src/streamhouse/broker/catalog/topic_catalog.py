@@ -302,10 +302,10 @@ class TopicCatalog:
         """Read topics and settings again, for a caller that shows them to an operator: the cache then has all changes
         acknowledged by any agent before this call. Concurrent callers share a read. While the store is unavailable, the
         cache stays as it is."""
-        asked = self._dependencies.clock.monotonic()
+        asked_at = self._dependencies.clock.monotonic()
         with suppress(Unavailable):
             async with self._changing:
-                if self._loaded_at is None or self._loaded_at <= asked:
+                if self._loaded_at is None or self._loaded_at <= asked_at:
                     await self._read()
 
     def _is_fresh(self, seconds: float) -> bool:
@@ -327,12 +327,12 @@ class TopicCatalog:
                 raise
 
     async def _read(self) -> None:
-        asked = self._dependencies.clock.monotonic()
+        asked_at = self._dependencies.clock.monotonic()
         topics = await self._dependencies.metadata.topics()
         await self.dynamic.load()
         before, self._by_id = self._by_id, {topic.topic_id: topic for topic in topics}
         self._by_name = {topic.name: topic for topic in topics}
-        self._loaded_at = asked
+        self._loaded_at = asked_at
         if any(topic.overrides != before.get(topic.topic_id, topic).overrides for topic in topics):
             self._apply_settings()
 

@@ -32,25 +32,27 @@ async def write_topic_names(metadata: MetadataStore, objects: ObjectStore) -> No
     written = {parse_topic_key(meta.key) async for meta in objects.list(TOPICS_PREFIX)}
     for topic in topics:
         if topic.topic_id not in written:
-            told = {"name": topic.name, "partitions": topic.partitions, "created_at_ms": topic.created_at_ms}
+            body = {"name": topic.name, "partitions": topic.partitions, "created_at_ms": topic.created_at_ms}
             try:
-                await objects.put_new(topic_key(topic.topic_id), [json.dumps(told).encode()])
+                await objects.put_new(topic_key(topic.topic_id), [json.dumps(body).encode()])
             except ObjectExists:
                 continue  # another agent has written it
 
 
 async def read_topic_names(objects: ObjectStore) -> Mapping[TopicId, TopicName]:
     """The topic names in the object store; unreadable objects are skipped."""
-    found: dict[TopicId, TopicName] = {}
+    topic_names: dict[TopicId, TopicName] = {}
     async for meta in objects.list(TOPICS_PREFIX):
         topic_id = parse_topic_key(meta.key)
         if topic_id is None:
             continue
         try:
-            told = json.loads(await objects.get_range(meta.key, 0, MAX_BODY))
-            found[topic_id] = TopicName(
-                name=str(told["name"]), partitions=int(told["partitions"]), created_at_ms=int(told["created_at_ms"])
+            content = json.loads(await objects.get_range(meta.key, 0, MAX_BODY))
+            topic_names[topic_id] = TopicName(
+                name=str(content["name"]),
+                partitions=int(content["partitions"]),
+                created_at_ms=int(content["created_at_ms"]),
             )
         except (ValueError, KeyError, TypeError):
             continue
-    return found
+    return topic_names

@@ -98,13 +98,13 @@ class Cluster:
         left_s = [(each.expires_at_ms - self._membership.now_ms) / 1000 for each in self.others()]
         due = min([self._settings.refresh_s, *(left + 0.01 for left in left_s if left > 0)])
         sleeping = asyncio.ensure_future(self._dependencies.clock.sleep(due))
-        asked = asyncio.ensure_future(self._refresh_requested.wait())
+        requested = asyncio.ensure_future(self._refresh_requested.wait())
         try:
-            await asyncio.wait({sleeping, asked}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({sleeping, requested}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             sleeping.cancel()
-            asked.cancel()
-            await asyncio.gather(sleeping, asked, return_exceptions=True)
+            requested.cancel()
+            await asyncio.gather(sleeping, requested, return_exceptions=True)
         self._refresh_requested.clear()
 
     def on_session_opened(self, session: Session) -> None:
@@ -142,12 +142,12 @@ class Cluster:
     def _eligible_members(self, now_ms: int) -> dict[NodeId, Session]:
         """The members that may be preferred leaders: all but those that came back a moment ago; if none is left,
         all."""
-        found = {
+        eligible = {
             node: each
             for node, each in self._members.items()
             if self._is_own(each) or not self.departed.is_delayed(each, now_ms=now_ms)
         }
-        return found or self._members
+        return eligible or self._members
 
     def _on_change(self, change: Change) -> None:
         kind = change.kind
@@ -237,8 +237,8 @@ class Cluster:
     async def leaders(self, topics: Sequence[Topic]) -> Mapping[PartitionId, Leader]:
         """The leaders of these topics' partitions, or else their preferred leaders."""
         states = await self._states([topic.topic_id for topic in topics])
-        wanted = (PartitionId(topic.topic_id, number) for topic in topics for number in range(topic.partitions))
-        return {partition: self._leader(partition, states.get(partition)) for partition in wanted}
+        partitions = (PartitionId(topic.topic_id, number) for topic in topics for number in range(topic.partitions))
+        return {partition: self._leader(partition, states.get(partition)) for partition in partitions}
 
     async def leader_of(self, partition: PartitionId) -> Leader:
         states = await self._states([partition.topic_id])
@@ -314,13 +314,13 @@ class Cluster:
         ]
 
     async def _load(self, topic_ids: Sequence[TopicId]) -> None:
-        asked_at, heard = self._dependencies.clock.monotonic(), self._lease_changes
+        asked_at, changes_before = self._dependencies.clock.monotonic(), self._lease_changes
         try:
             states = await self._dependencies.metadata.partitions(topic_ids)
         except Unavailable:
             return
         # After a change during the read, the result is returned to the waiters, but not cached.
-        if heard != self._lease_changes:
+        if changes_before != self._lease_changes:
             asked_at -= LEASES_FRESH_S
         for topic_id in topic_ids:
             mine = {state.partition: state for state in states if state.partition.topic_id == topic_id}

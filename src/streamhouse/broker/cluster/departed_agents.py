@@ -69,9 +69,9 @@ class DepartedAgents:
                 self._departures[node] = self._departures[node]._replace(back_at=now)
 
     def _forget(self, now: float) -> None:
-        kept_s = max(self._listed_s, self._redirected_s, self._return_wait_s, REMEMBERED_S)
-        kept = [(node, each) for node, each in self._departures.items() if now - each.noticed_at < kept_s]
-        self._departures = dict(kept[-MAX_REMEMBERED:])
+        remembered_s = max(self._listed_s, self._redirected_s, self._return_wait_s, REMEMBERED_S)
+        remembered = [(node, each) for node, each in self._departures.items() if now - each.noticed_at < remembered_s]
+        self._departures = dict(remembered[-MAX_REMEMBERED:])
 
     def advertised(self, live: Collection[Session]) -> list[Session]:
         """Dead agents to list besides live ones, by node id; none with the id or address of a live agent."""

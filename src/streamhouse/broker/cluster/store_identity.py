@@ -147,11 +147,11 @@ async def write_generation(objects: ObjectStore, generation: int, body: str) -> 
     try:
         await objects.put_new(key, [body.encode()])
     except ObjectExists:
-        found = await objects.get_range(key, 0, MAX_BODY)
-        if found != body.encode():  # otherwise it is our own, and the response was lost
+        other = await objects.get_range(key, 0, MAX_BODY)
+        if other != body.encode():  # otherwise it is our own, and the response was lost
             raise Misconfigured(
                 f"another database has begun this generation in the object store; generation={generation} "
-                f"by={found.decode(errors='replace')!r} why=the database was restored or copied, and the object store "
+                f"by={other.decode(errors='replace')!r} why=the database was restored or copied, and the object store "
                 f"went on without it do=start with the newer database, or see what this one lacks with: {COMMAND}"
             ) from None
 
@@ -194,8 +194,8 @@ async def _require_fitting(metadata: MetadataStore, objects: ObjectStore) -> Non
 
 
 async def _sample(objects: ObjectStore) -> list[str]:
-    found = [meta.key async for meta in _some(objects.list(SEGMENTS_PREFIX)) if parse_segment_key(meta.key)]
-    return found + [meta.key async for meta in _some(objects.list(WAL_PREFIX)) if parse_wal_key(meta.key)]
+    keys = [meta.key async for meta in _some(objects.list(SEGMENTS_PREFIX)) if parse_segment_key(meta.key)]
+    return keys + [meta.key async for meta in _some(objects.list(WAL_PREFIX)) if parse_wal_key(meta.key)]
 
 
 async def _some(listing: AsyncIterator[ObjectMeta]) -> AsyncIterator[ObjectMeta]:

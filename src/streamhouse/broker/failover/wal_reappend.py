@@ -95,12 +95,12 @@ class TransactionOutcomes:
 
     async def _rows(self, partition: PartitionId, offset: int) -> Sequence[AbortedTransaction]:
         """Aborted transactions with markers at or above `offset`."""
-        found: list[AbortedTransaction] = []
+        aborted: list[AbortedTransaction] = []
         while True:
             page = (await self._metadata.aborted({partition: offset}, limit=self._page)).get(partition, ())
-            found += page
+            aborted += page
             if len(page) < self._page:
-                return found
+                return aborted
             offset = page[-1].last_offset + 1
 
 
@@ -174,12 +174,12 @@ class WalReappend:
             await self._dependencies.clock.sleep(self._dependencies.ids.jitter(wait))
 
     async def _round(self, wals: DiskWalRecovery, own: SessionId) -> bool:
-        found: dict[SessionId, Sequence[AbandonedRange]] = {}
+        abandoned: dict[SessionId, Sequence[AbandonedRange]] = {}
         for session_id in await wals.dead_sessions(own):
             if ranges := await self._dependencies.metadata.abandoned_ranges(session_id):
-                found[session_id] = ranges
-        self.waiting = len(found)
-        for session_id, ranges in found.items():
+                abandoned[session_id] = ranges
+        self.waiting = len(abandoned)
+        for session_id, ranges in abandoned.items():
             async with wals.read(session_id) as reading:
                 if await self._return(session_id, ranges, reading, own):
                     self.waiting -= 1
@@ -232,13 +232,13 @@ class WalReappend:
 
     async def _return_file(self, reading: DiskWalReader, name: str, work: _Pass, own: SessionId) -> bool:
         """Re-append one file; True if the current leaders have acknowledged all of its valid entries."""
-        wanted: dict[PartitionId, list[WalEntry]] = {}
+        entries_by_partition: dict[PartitionId, list[WalEntry]] = {}
         has_transactions = False
         async for entry in reading.entries_in(name):
             if entry.partition.topic_id not in work.topics:
                 work.skipped_records += read_header(entry.batch).record_count
             elif work.wants(entry):
-                wanted.setdefault(entry.partition, []).append(entry)
+                entries_by_partition.setdefault(entry.partition, []).append(entry)
                 has_transactions = has_transactions or read_header(entry.batch).is_transactional
         if has_transactions:
             await self._see_markers(reading, work)
@@ -249,11 +249,11 @@ class WalReappend:
                 await self._append_all(partition, entries, work, own)
 
         async with asyncio.TaskGroup() as tasks:
-            for partition, entries in wanted.items():
+            for partition, entries in entries_by_partition.items():
                 tasks.create_task(in_turn(partition, entries), name="return")
         # Decided by acknowledgements, not by the absence of errors: a file with unacknowledged entries is never
         # deleted.
-        return all(work.acknowledged.get(each, 0) >= entries[-1].end for each, entries in wanted.items())
+        return all(work.acknowledged.get(each, 0) >= entries[-1].end for each, entries in entries_by_partition.items())
 
     async def _see_markers(self, reading: DiskWalReader, work: _Pass) -> None:
         """Read the markers of all files once: a marker may be in a later file than its batches."""

@@ -251,11 +251,11 @@ def _without_errors(result: FetchResult) -> FetchResult:
 def trimmed(results: Iterable[FetchResult], *, max_bytes: int) -> list[FetchResult]:
     """Drop records beyond `max_bytes`. Every leader returns at least one batch, however small its share of the bytes;
     the next read fetches what is dropped."""
-    kept: list[FetchResult] = []
+    results_kept: list[FetchResult] = []
     left_bytes = max_bytes
     for each in results:
         if each.records and left_bytes < max_bytes and each.size_bytes > left_bytes:
             each = replace(each, records=(), aborted=())
         left_bytes -= each.size_bytes
-        kept.append(each)
-    return kept
+        results_kept.append(each)
+    return results_kept

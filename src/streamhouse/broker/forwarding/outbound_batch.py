@@ -190,11 +190,11 @@ class RecordBatch:
             return False
         for index in invalid:
             self._refuse(self.positions[index], error)
-        kept = [index for index in range(len(self._records)) if index not in invalid]
-        self._records = [self._records[index] for index in kept]
-        self.positions = [self.positions[index] for index in kept]
+        valid = [index for index in range(len(self._records)) if index not in invalid]
+        self._records = [self._records[index] for index in valid]
+        self.positions = [self.positions[index] for index in valid]
         self._first = None
-        return bool(kept)
+        return bool(valid)
 
 
 async def encode(records: Sequence[NewRecord], *, codec: Codec, now_ms: int, size_bytes: int) -> bytearray:

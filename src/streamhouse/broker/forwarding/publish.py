@@ -111,8 +111,8 @@ class BatchBuilder:
             try:
                 encoded = await encode(records, codec=codec, now_ms=self._now_ms, size_bytes=size_bytes)
             except InvalidRecord as error:
-                if kept := self._without(chosen, error):
-                    waiting.append(kept)
+                if valid := self._without(chosen, error):
+                    waiting.append(valid)
                 continue
             if len(encoded) <= self._config.max_message_bytes:
                 identity = self._key.identity(len(outbound_batches)) if self._key is not None else None
@@ -138,19 +138,19 @@ class BatchBuilder:
     def _without(self, chosen: Sequence[int], error: InvalidRecord) -> list[int]:
         """The positions that can be encoded, found in one pass: encoding again per invalid record would be
         quadratic."""
-        kept: list[int] = []
+        valid: list[int] = []
         for position in chosen:
             try:
                 encode_batch([self._records[position]], codec=Codec.NONE, now_ms=self._now_ms)
             except InvalidRecord as own:
                 self._refuse(position, own)
             else:
-                kept.append(position)
-        if len(kept) == len(chosen):  # each can be encoded alone, but not all together
-            for position in kept:
+                valid.append(position)
+        if len(valid) == len(chosen):  # each can be encoded alone, but not all together
+            for position in valid:
                 self._refuse(position, error)
             return []
-        return kept
+        return valid
 
 
 RecordResult = Receipt | StreamhouseError

@@ -65,8 +65,8 @@ class LogCleaner:
         """Compact the partition if it is due; returns whether a pass was completed."""
         now_ms = await self._dependencies.agreed_now_ms()
         stable_end = await self._settled.end(state)
-        told = DirtyRange(config, cleaned_to=cleaned_to, now_ms=now_ms, stable_end=stable_end)
-        dirt, last_end = await self._look(state, told)
+        dirty_range = DirtyRange(config, cleaned_to=cleaned_to, now_ms=now_ms, stable_end=stable_end)
+        dirt, last_end = await self._look(state, dirty_range)
         if dirt.due_up_to is None:
             return False
         aborted = await self._aborted(state, dirt.due_up_to)
@@ -118,8 +118,8 @@ class LogCleaner:
         return dirt, last_end
 
     async def _aborted(self, state: PartitionState, up_to: int) -> AbortedTransactions:
-        wanted = {state.partition: range(state.log_start, up_to)}
-        return AbortedTransactions((await aborted_within(self._dependencies.metadata, wanted)).get(state.partition, ()))
+        ranges = {state.partition: range(state.log_start, up_to)}
+        return AbortedTransactions((await aborted_within(self._dependencies.metadata, ranges)).get(state.partition, ()))
 
     async def _map_keys(
         self, state: PartitionState, start: int, up_to: int, aborted: AbortedTransactions

@@ -148,15 +148,15 @@ class RetentionManager:
         # Read last: rows below a log start that has just moved would count, so those partitions wait for the next
         # check.
         sizes = await self._dependencies.metadata.sizes(limited) if limited else {}
-        found: list[DueForRetention] = []
+        due: list[DueForRetention] = []
         for state in states:
             run, config = oldest.get(state.partition), configs[state.partition.topic_id]
             if run is None or not config.deletes or _has_leftovers(state, run):
                 continue
             size = sizes.get(state.partition, 0)
             if is_past(run, config, now_ms=now_ms) or 0 <= config.retention_bytes < size:
-                found.append(DueForRetention(state.partition, config, state.log_start, size))
-        return found
+                due.append(DueForRetention(state.partition, config, state.log_start, size))
+        return due
 
     async def _next_starts(
         self, some: Sequence[DueForRetention], now_ms: int
@@ -202,11 +202,11 @@ class RetentionManager:
         return self._written[key]
 
     async def _oldest(self, states: Sequence[PartitionState]) -> dict[PartitionId, Run]:
-        found: dict[PartitionId, Run] = {}
+        oldest: dict[PartitionId, Run] = {}
         for start in range(0, len(states), PAGE):
-            wanted = {state.partition: 0 for state in states[start : start + PAGE]}
-            found |= {run.partition: run for run in await self._dependencies.metadata.runs_of(wanted, limit=1)}
-        return found
+            offsets = {state.partition: 0 for state in states[start : start + PAGE]}
+            oldest |= {run.partition: run for run in await self._dependencies.metadata.runs_of(offsets, limit=1)}
+        return oldest
 
     async def delete_pending(self) -> int:
         """Delete marked objects after their grace time; returns the number of deleted ones."""

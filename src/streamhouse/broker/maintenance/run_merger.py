@@ -62,11 +62,11 @@ class RunMerger:
         ]
         for start in range(0, len(due), PARTITIONS):
             some = due[start : start + PARTITIONS]
-            wanted = {state.partition: max(self._last_look(state).from_offset, state.log_start) for state in some}
-            runs = await self._dependencies.metadata.runs_of(wanted, limit=PAGE)
-            found = {at: list(each) for at, each in groupby(runs, key=lambda run: run.partition)}
+            offsets = {state.partition: max(self._last_look(state).from_offset, state.log_start) for state in some}
+            runs = await self._dependencies.metadata.runs_of(offsets, limit=PAGE)
+            by_partition = {at: list(each) for at, each in groupby(runs, key=lambda run: run.partition)}
             for state in some:
-                yield state, found.get(state.partition, [])
+                yield state, by_partition.get(state.partition, [])
 
     def _last_look(self, state: PartitionState) -> _LastScan:
         return self._looked.get(state.partition, _LastScan(0, 0))

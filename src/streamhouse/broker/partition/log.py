@@ -299,8 +299,8 @@ class PartitionLog:
 
     def open_entries(self) -> Sequence[ProducerEntry]:
         """The producers with open transactions."""
-        found = map(self._producers.get, self._stability.open_producers)
-        return [each for each in found if each is not None]
+        entries = map(self._producers.get, self._stability.open_producers)
+        return [each for each in entries if each is not None]
 
     def producers(self, *, now_ms: int) -> Sequence[ProducerEntry]:
         """The known idempotent producers with their last batches; without idempotency keys."""
@@ -341,17 +341,17 @@ class PartitionLog:
     def read_tail(self, offset: int, *, max_bytes: int, at_least_one: bool, until: int | None = None) -> list[Buffer]:
         """Durable whole batches from the one that contains `offset`, up to `max_bytes`, or with `at_least_one` a single
         larger one; none that extends beyond `until`."""
-        found: list[Buffer] = []
+        buffers: list[Buffer] = []
         size = 0
         end = self.high_watermark if until is None else min(until, self.high_watermark)
         for index in range(bisect_right(self._tail_ends, offset), len(self._tail)):
             item = self._tail[index]
             size_after = size + len(item.data)
-            if item.end > end or (size_after > max_bytes and (found or not at_least_one)):
+            if item.end > end or (size_after > max_bytes and (buffers or not at_least_one)):
                 break
-            found.append(item.data)
+            buffers.append(item.data)
             size = size_after
-        return found
+        return buffers
 
     def durable_tail(self) -> Sequence[TailBatch]:
         """The durable part of the tail."""

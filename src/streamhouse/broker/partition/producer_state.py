@@ -169,14 +169,14 @@ class ProducerTable:
         entry = among.pop(header.producer_id, None)
         self._doubtful.discard(header.producer_id)
         same = entry is not None and entry.epoch == header.producer_epoch
-        kept = entry.batches[1 - RETAINED_BATCHES :] if entry is not None and same else ()
+        batches = entry.batches[1 - RETAINED_BATCHES :] if entry is not None and same else ()
         first = entry.transaction_first if entry is not None else None
         if first is None and header.is_transactional:
             first = self._begin(header.producer_id, base_offset)
         among[header.producer_id] = ProducerEntry(
             header.producer_id,
             header.producer_epoch,
-            (*kept, span),
+            (*batches, span),
             now_ms,
             first,
             NO_MARKER if entry is None else entry.marker_number,
@@ -289,13 +289,13 @@ class ProducerTable:
         """The entries of a snapshot: producers that are not expired, or have an open transaction. It marks uncertain
         producers: their known batches still detect duplicates after the next failover."""
         horizon = now_ms - self._expire_ms
-        kept: list[ProducerEntry] = []
+        retained: list[ProducerEntry] = []
         for entry in (*self._entries.values(), *self._keys.values()):
             if entry.last_timestamp_ms < horizon and entry.transaction_first is None:
                 continue
             is_doubtful = entry.producer_id in self._doubtful
-            kept.append(entry if entry.is_doubtful == is_doubtful else entry._replace(is_doubtful=is_doubtful))
-        return kept
+            retained.append(entry if entry.is_doubtful == is_doubtful else entry._replace(is_doubtful=is_doubtful))
+        return retained
 
 
 def _next_sequence(entry: ProducerEntry) -> int:

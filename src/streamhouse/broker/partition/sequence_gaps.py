@@ -73,8 +73,8 @@ class SequenceGapGuard:
         return first.since if first is not None else None
 
     def _find(self, key: tuple[TopicPartition, int, int], now: float) -> _RejectedBatch | None:
-        found = self._first.get(key)
-        return found if found is not None and now - found.at < REMEMBERED_S else None
+        rejected = self._first.get(key)
+        return rejected if rejected is not None and now - rejected.at < REMEMBERED_S else None
 
     def appended(self, name: TopicPartition, header: BatchHeader) -> None:
         """The batch is appended: the log knows the producer now and checks the order itself."""

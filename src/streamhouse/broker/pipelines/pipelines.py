@@ -89,12 +89,12 @@ def check_starting(starting: str) -> None:
     )
 
 
-def shown_status(kept: StoredPipeline) -> Status:
+def shown_status(stored: StoredPipeline) -> Status:
     """The status to show: a pipeline without an owner does not run, whatever its last owner reported."""
-    if kept.owner is not None or kept.status.phase is Phase.DONE:
-        return kept.status
-    phase = Phase.PAUSED if kept.pipeline.wish is DesiredState.PAUSE else Phase.WAITING
-    return replace(kept.status, phase=phase, input_rate=None, processed_rate=None)
+    if stored.owner is not None or stored.status.phase is Phase.DONE:
+        return stored.status
+    phase = Phase.PAUSED if stored.pipeline.wish is DesiredState.PAUSE else Phase.WAITING
+    return replace(stored.status, phase=phase, input_rate=None, processed_rate=None)
 
 
 def _first(request: PipelineRequest, query_id: str) -> Pipeline:

@@ -45,15 +45,15 @@ def check_location(table: Table, *, allowed: str, store: str) -> None:
     if option is None or (option == "location" and option not in table.options):  # a catalog knows where
         return
     roots = [root.strip() for root in allowed.split(",") if root.strip()]
-    given = table.options.get(option, "")
-    location = given
+    option_value = table.options.get(option, "")
+    location = option_value
     if option == "location":
         lake = lake_folder(store)
         roots = ([lake] if lake else []) + [_lake_location(root) for root in roots]
-        location = _lake_location(given)
+        location = _lake_location(option_value)
     if not any(is_under(location, root) for root in roots):
         raise InvalidDefinition(
-            f"tables may not lie there; table={table.name} {option}={given[:200]} "
+            f"tables may not lie there; table={table.name} {option}={option_value[:200]} "
             f"allowed={', '.join(roots) or 'nowhere'} "
             "do=let the agents' operator set tables.files_under to a folder above it"
         )

@@ -55,10 +55,10 @@ class Tables:
             return defined
         if name != OFFSETS_TOPIC and await self._catalog.find_if_any(name) is not None:
             return _topic_table(name)
-        kept = await self._metadata.find_pipeline(PipelineName(name))
-        if kept is None or not _is_view(kept):
+        stored = await self._metadata.find_pipeline(PipelineName(name))
+        if stored is None or not _is_view(stored):
             raise UnknownTable(name)
-        return view_table(kept)
+        return view_table(stored)
 
     async def put(self, table: Table) -> bool:
         """Store a definition; False if it is unchanged.
@@ -69,8 +69,8 @@ class Tables:
         before = await self._metadata.find_table(table.name)
         if before is None or not has_same_location(before, table):
             check_location(table, allowed=self._settings.files_under, store=self._store_url)
-        kept = await self._metadata.find_pipeline(PipelineName(table.name))
-        if kept is not None and _is_view(kept):
+        stored = await self._metadata.find_pipeline(PipelineName(table.name))
+        if stored is not None and _is_view(stored):
             raise NameTaken(table.name, by="a materialized view")
         await self._check_same(before, table)
         return await self._metadata.put_table(table, max_tables=self._settings.max_tables)
@@ -89,16 +89,16 @@ class Tables:
             raise UnknownTable(name)
 
 
-def _is_view(kept: StoredPipeline) -> bool:
-    return kept.pipeline.definition.kind is Kind.VIEW
+def _is_view(stored: StoredPipeline) -> bool:
+    return stored.pipeline.definition.kind is Kind.VIEW
 
 
 def _topic_table(name: str) -> Table:
     return Table(name=name, connector=Connector.TOPIC)
 
 
-def view_table(kept: StoredPipeline) -> Table:
-    definition = kept.pipeline.definition
+def view_table(stored: StoredPipeline) -> Table:
+    definition = stored.pipeline.definition
     return Table(
         name=definition.name,
         connector=Connector.VIEW,
@@ -133,17 +133,17 @@ class Views:
     async def all(self) -> Sequence[View]:
         states = {state.name: state for state in await self._metadata.views()}
         return [
-            View(kept=kept, state=states.get(kept.name, ViewState(name=kept.name)))
-            for kept in await self._metadata.pipelines()
-            if kept.pipeline.definition.kind is Kind.VIEW
+            View(kept=stored, state=states.get(stored.name, ViewState(name=stored.name)))
+            for stored in await self._metadata.pipelines()
+            if stored.pipeline.definition.kind is Kind.VIEW
         ]
 
     async def find(self, name: str) -> View:
         """Raises `UnknownView`."""
-        kept = await self._metadata.find_pipeline(PipelineName(name))
-        if kept is None or kept.pipeline.definition.kind is not Kind.VIEW:
+        stored = await self._metadata.find_pipeline(PipelineName(name))
+        if stored is None or stored.pipeline.definition.kind is not Kind.VIEW:
             raise UnknownView(name)
-        return View(kept=kept, state=await self._metadata.find_view(name) or ViewState(name=name))
+        return View(kept=stored, state=await self._metadata.find_view(name) or ViewState(name=name))
 
     async def row(self, view: View, key: Mapping[str, str]) -> ViewRow:
         """The row whose key's columns have these values, as texts; raises `UnknownViewRow`."""

@@ -173,7 +173,7 @@ class AppendService:
             first = TransactionStart(opened.partition, producer)
             if not opened.needs_verification(header):
                 return opened
-            if (told := known.get(first)) is not None and opened.verify(header, told):
+            if (verified_token := known.get(first)) is not None and opened.verify(header, verified_token):
                 return opened
             token = opened.transaction_token(header.producer_id)
             await self._verifier([opened.partition], transaction.transactional_id, producer, transaction.enlists)
@@ -223,7 +223,7 @@ class AppendService:
         if awaited is not None and not opened.knows_producer(header):
             raise _not_yet(opened.name, header, awaited)
         try:
-            placed = opened.append(header, data, now=now, now_ms=clock.now_ms())
+            pending = opened.append(header, data, now=now, now_ms=clock.now_ms())
         except OutOfOrderSequence:
             # Clients with several batches in flight would treat it as a loss and start a new epoch, and then store
             # batches again whose outcome they don't know.
@@ -232,10 +232,10 @@ class AppendService:
             raise _not_yet(opened.name, header, awaited) from None
         if self._gap_guard:
             self._gap_guard.appended(opened.name, header)
-        if placed.commit is not None:
+        if pending.commit is not None:
             self._budget.take(len(data))
             self._traffic.appended(records=header.record_count, size_bytes=len(data))
-        return placed
+        return pending
 
     def _is_settling(self, opened: PartitionLog, header: BatchHeader, *, now: float) -> bool:
         """Whether the batches before a gap may still be in flight, rejected by the previous leader. The time counts
@@ -258,18 +258,18 @@ class AppendService:
     async def inspect_ahead(self, batches: Sequence[tuple[TopicPartition, Buffer]]) -> list[Inspection | None]:
         """Decompress the batches of a request together, in few trips to a thread. None for batches that are malformed,
         uncompressed or large: they are decompressed at their append. Does not check checksums."""
-        found: list[Inspection | None] = [None] * len(batches)
+        inspections: list[Inspection | None] = [None] * len(batches)
         small = [job for number, (name, data) in enumerate(batches) if (job := self._ahead(number, name, data))]
         if len(small) <= 1:
-            return found
+            return inspections
         for start in range(0, len(small), AHEAD_BATCHES):
             jobs = small[start : start + AHEAD_BATCHES]
             with suppress(StreamhouseError):
                 for number, inspection in await self._decoder.run(
                     StoredSize(AHEAD_CODEC, AHEAD_BYTES), partial(_all, jobs)
                 ):
-                    found[number] = inspection
-        return found
+                    inspections[number] = inspection
+        return inspections
 
     def _ahead(self, number: int, name: TopicPartition, data: Buffer) -> tuple[int, Callable[[int], Inspection]] | None:
         opened = self._agent_session().find_log(name)
@@ -287,10 +287,10 @@ class AppendService:
         data: memoryview,
         header: BatchHeader,
         checks: Mapping[RecordPart, Check],
-        found: Mapping[RecordPart, SchemaIds],
+        schema_ids: Mapping[RecordPart, SchemaIds],
     ) -> None:
         """Raise for records without the schema ids that their topic requires."""
-        for part, ids in found.items():
+        for part, ids in schema_ids.items():
             if (check := checks.get(part)) is None:
                 continue
             violation = await self._schema_check.find_violation(name.topic, ids, part=part, check=check)
@@ -315,11 +315,11 @@ class AppendService:
 
 def _all(jobs: Sequence[tuple[int, Callable[[int], Inspection]]], limit_bytes: int) -> list[tuple[int, Inspection]]:
     """The inspections of valid batches; the others are decompressed again at their append, which raises the error."""
-    found: list[tuple[int, Inspection]] = []
+    inspected: list[tuple[int, Inspection]] = []
     for number, work in jobs:
         with suppress(StreamhouseError):
-            found.append((number, work(limit_bytes)))
-    return found
+            inspected.append((number, work(limit_bytes)))
+    return inspected
 
 
 def _not_yet(name: TopicPartition, header: BatchHeader, awaited: int) -> PredecessorRefused:

@@ -77,8 +77,8 @@ class PreparedSchema:
 
     @property
     def guid(self) -> str:
-        given = self.proposal
-        return schema_guid(given.type, self.text, self.resolved.references, given.metadata, given.rule_set)
+        proposal = self.proposal
+        return schema_guid(proposal.type, self.text, self.resolved.references, proposal.metadata, proposal.rule_set)
 
 
 def schema_guid(

@@ -54,23 +54,23 @@ class DamagedRanges:
         self._recheck_s = settings.missing_recheck_s
         self._limit = settings.damage_remembered
         self._clock = clock
-        self._found: OrderedDict[RunLocation, DamagedRange] = OrderedDict()
+        self._ranges: OrderedDict[RunLocation, DamagedRange] = OrderedDict()
         self.name_of: Callable[[PartitionId], object] = str
         self.refused_missing = 0
         self.refused_damaged = 0
 
     def __repr__(self) -> str:
-        return f"<DamagedRanges found={len(self._found)}>"
+        return f"<DamagedRanges found={len(self._ranges)}>"
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._ranges)
 
     @property
     def missing(self) -> int:
-        return sum(finding.is_missing for finding in self._found.values())
+        return sum(finding.is_missing for finding in self._ranges.values())
 
     def findings(self) -> Sequence[DamagedRange]:
-        return list(self._found.values())
+        return list(self._ranges.values())
 
     def report_missing(self, place: RunLocation) -> MissingRecords:
         """Note that a referenced object is missing; returns the error for the reader."""
@@ -91,25 +91,25 @@ class DamagedRanges:
 
     def recently_missing(self, place: RunLocation) -> MissingRecords | None:
         """The error for a range that was missing a moment ago, so that it isn't requested again."""
-        found = self._found.get(place)
-        if found is None or not found.is_missing or self._clock.monotonic() - found.seen_at >= self._recheck_s:
+        known = self._ranges.get(place)
+        if known is None or not known.is_missing or self._clock.monotonic() - known.seen_at >= self._recheck_s:
             return None
-        error = found.error()
+        error = known.error()
         assert isinstance(error, MissingRecords)
         return error
 
     def mark_present(self, place: RunLocation) -> None:
         """The object exists; it may still be damaged."""
-        if (found := self._found.get(place)) is not None and found.is_missing:
-            del self._found[place]
+        if (known := self._ranges.get(place)) is not None and known.is_missing:
+            del self._ranges[place]
 
     def mark_readable(self, place: RunLocation) -> None:
         """The range was read, or is no longer referenced."""
-        self._found.pop(place, None)
+        self._ranges.pop(place, None)
 
     def _note(self, place: RunLocation, why: str, *, is_missing: bool) -> DamagedRange:
         now = self._clock.monotonic()
-        before = self._found.pop(place, None)
+        before = self._ranges.pop(place, None)
         finding = DamagedRange(
             name=str(self.name_of(place.partition)),
             place=place,
@@ -118,9 +118,9 @@ class DamagedRanges:
             seen_at=now,
             logged_at=before.logged_at if before is not None else None,
         )
-        self._found[place] = finding
-        if len(self._found) > self._limit:
-            self._found.popitem(last=False)
+        self._ranges[place] = finding
+        if len(self._ranges) > self._limit:
+            self._ranges.popitem(last=False)
         if finding.logged_at is None or now - finding.logged_at >= LOG_EVERY_S:
             finding.logged_at = now
             log.error(

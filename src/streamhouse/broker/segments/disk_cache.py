@@ -113,32 +113,34 @@ class DiskBlockCache:
 
     async def _list(self) -> None:
         try:
-            found = await asyncio.get_running_loop().run_in_executor(self._writer, self._scan)
+            files = await asyncio.get_running_loop().run_in_executor(self._writer, self._scan)
         except OSError as error:
             self._turn_off(error)
             return
-        self._index.update((file.name, _on_disk(file.size_bytes)) for file in found)
+        self._index.update((file.name, _on_disk(file.size_bytes)) for file in files)
         self._bytes = sum(self._index.values())
         self.is_on = not self._is_closed
         log.info("disk cache is ready", extra={"blocks": len(self._index), "bytes": self._bytes})
 
     def _scan(self) -> list[CachedFile]:
         """The files to use, least recently used first; others are removed. Has at most twice the limit in memory."""
-        found: list[CachedFile] = []
+        files: list[CachedFile] = []
         for file in self._folder.list():
-            found.append(file)
+            files.append(file)
             if self._is_closed:
                 return []
-            if len(found) >= 2 * self._settings.disk_cache_blocks:
-                found = self._cut(found)
-        return self._cut(found)
+            if len(files) >= 2 * self._settings.disk_cache_blocks:
+                files = self._cut(files)
+        return self._cut(files)
 
-    def _cut(self, found: Iterable[CachedFile]) -> list[CachedFile]:
+    def _cut(self, files: Iterable[CachedFile]) -> list[CachedFile]:
         settings = self._settings
-        kept, surplus = divide(found, limit_bytes=settings.disk_cache_bytes, limit_blocks=settings.disk_cache_blocks)
+        retained, surplus = divide(
+            files, limit_bytes=settings.disk_cache_bytes, limit_blocks=settings.disk_cache_blocks
+        )
         for file in surplus:
             self._folder.remove(file.name)
-        return kept
+        return retained
 
     async def aclose(self) -> None:
         """Finish the running write, drop queued ones, and unlock the folder."""
@@ -174,15 +176,15 @@ class DiskBlockCache:
     async def get(self, key: BlockKey, decode: Callable[[Buffer], V], *, whose: Hashable) -> V | None:
         """Read a block and run `decode` on its bytes in a thread; None if it is missing or damaged. Reads are queued
         fairly by partition (`whose`)."""
-        found, name = None, name_of(key)
+        data, name = None, name_of(key)
         if name in self._index:
             async with self._turns.slot(whose):
-                found = await self._read(name, key, decode)
-        if found is None:
+                data = await self._read(name, key, decode)
+        if data is None:
             self.misses += 1
         else:
             self.hits += 1
-        return found
+        return data
 
     async def _read(self, name: str, key: BlockKey, decode: Callable[[Buffer], V]) -> V | None:
         if name not in self._index:
@@ -281,10 +283,10 @@ def open_disk_cache(settings: FetchSettings) -> DiskBlockCache | None:
 
 
 def divide(
-    found: Iterable[CachedFile], *, limit_bytes: int, limit_blocks: int
+    files: Iterable[CachedFile], *, limit_bytes: int, limit_blocks: int
 ) -> tuple[list[CachedFile], list[CachedFile]]:
     """The most recently used files that fit, oldest first, and the others. A pure function."""
-    newest = sorted(found, key=lambda file: (file.used_at_ns, file.name), reverse=True)
+    newest = sorted(files, key=lambda file: (file.used_at_ns, file.name), reverse=True)
     size = count = 0
     while count < min(len(newest), limit_blocks):
         size += _on_disk(newest[count].size_bytes)

@@ -123,8 +123,8 @@ class LocalCacheDirectory:
                     self.remove(entry.name)
                 elif entry.name.endswith(SUFFIX):
                     with contextlib.suppress(FileNotFoundError):
-                        found = entry.stat(follow_symlinks=False)
-                        yield CachedFile(entry.name, found.st_size, found.st_mtime_ns)
+                        status = entry.stat(follow_symlinks=False)
+                        yield CachedFile(entry.name, status.st_size, status.st_mtime_ns)
 
     def read(self, name: str, at_most_bytes: int) -> bytes:
         with open(self._blocks / name, "rb", buffering=0) as file:

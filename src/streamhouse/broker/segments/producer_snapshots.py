@@ -107,24 +107,24 @@ async def find_earlier(
         reader.damage.report_missing(location_of(newest))
     runs = await metadata.runs_before(newest.partition, before=newest.base + 1, limit=limit)
     try:
-        found = await _first_readable(runs, table_of, reader)
+        earlier = await _first_readable(runs, table_of, reader)
     except Unavailable as error:
         return error
-    if found is None:
+    if earlier is None:
         if await metadata.runs_before(newest.partition, before=newest.base + 1, limit=limit) != runs:
             return Unavailable(f"runs changed while a log was opened; partition={newest.partition}")
         if len(runs) == limit and runs[-1].base > log_start:
             return _closed(newest, reader)
-        found = KnownProducers(table_of(b""), log_start)
+        earlier = KnownProducers(table_of(b""), log_start)
     log.error(
         "newest object of a partition is missing, its producers' batches there are unknown",
         extra={
             "partition": str(reader.damage.name_of(newest.partition)),
-            "unknown": f"[{found.end},{newest.end})",
-            "producers": len(found.table),
+            "unknown": f"[{earlier.end},{newest.end})",
+            "producers": len(earlier.table),
         },
     )
-    return found
+    return earlier
 
 
 def _closed(newest: Run, reader: SegmentReader) -> MissingRecords:
@@ -183,7 +183,7 @@ async def load_producers(
     runs = await metadata.last_runs(list(flushed_ends)) if flushed_ends else ()
     read = await asyncio.gather(*(_read(span, reader) for span in spans([where_snapshot_is(run) for run in runs])))
     snapshots = {partition: data for each in read for partition, data in each.items()}
-    found: dict[PartitionId, ProducerTable | StreamhouseError] = {}
+    tables: dict[PartitionId, ProducerTable | StreamhouseError] = {}
     newest = {run.partition: run for run in runs}
     doubtful = {run.partition for run in runs if run.carried is not None and run.carried.is_doubtful}
     starts = log_starts or flushed_ends
@@ -196,7 +196,7 @@ async def load_producers(
     )
     for partition, flushed_end in flushed_ends.items():
         if (earlier := known.get(partition)) is not None:
-            found[partition] = _in_doubt(earlier) if isinstance(earlier, KnownProducers) else earlier
+            tables[partition] = _in_doubt(earlier) if isinstance(earlier, KnownProducers) else earlier
             continue
         data = snapshots.get(partition, b"")
         table = data if isinstance(data, StreamhouseError) else _table(data, settings)
@@ -206,8 +206,8 @@ async def load_producers(
         end = run.end if run is not None else starts[partition]
         if isinstance(table, ProducerTable) and (end < flushed_end or partition in doubtful):
             table.mark_uncertain(end if end < flushed_end else None)
-        found[partition] = table
-    return found
+        tables[partition] = table
+    return tables
 
 
 async def _without_missing(
@@ -222,14 +222,14 @@ async def _without_missing(
     if not runs:
         return {}
     fresh = {run.partition: run for run in await metadata.last_runs([run.partition for run in runs])}
-    found: dict[PartitionId, KnownProducers | StreamhouseError] = {}
+    known: dict[PartitionId, KnownProducers | StreamhouseError] = {}
     certain: list[Run] = []
     for run in runs:
         # Read after the object was missing: a run that is still referenced can't have been replaced before.
         if fresh.get(run.partition) == run:
             certain.append(run)
         else:
-            found[run.partition] = Unavailable(f"runs changed while a log was opened; partition={run.partition}")
+            known[run.partition] = Unavailable(f"runs changed while a log was opened; partition={run.partition}")
     earlier = await asyncio.gather(
         *(
             find_earlier(
@@ -243,7 +243,7 @@ async def _without_missing(
             for run in certain
         )
     )
-    return found | {run.partition: each for run, each in zip(certain, earlier, strict=True)}
+    return known | {run.partition: each for run, each in zip(certain, earlier, strict=True)}
 
 
 def _in_doubt(known: KnownProducers) -> ProducerTable:
@@ -279,17 +279,17 @@ def _make(settings: ProducerSettings, snapshot: bytes) -> ProducerTable:
 
 def spans(runs: Sequence[Run]) -> list[list[Run]]:
     """Group runs whose indexes are read with one request: adjacent ones of the same object, up to a size limit."""
-    found: list[list[Run]] = []
+    groups: list[list[Run]] = []
     ordered = sorted(runs, key=lambda run: (run.object_key, run.index_position))
     for _, together in groupby(ordered, key=lambda run: run.object_key):
         span: list[Run] = []
         for run in together:
             if span and not _fits(span, run):
-                found.append(span)
+                groups.append(span)
                 span = []
             span.append(run)
-        found.append(span)
-    return found
+        groups.append(span)
+    return groups
 
 
 def _fits(span: Sequence[Run], run: Run) -> bool:

@@ -95,10 +95,10 @@ class SegmentReader:
         metadata store."""
         if until is not None:
             end = until if end is None else min(end, until)
-        found: list[Buffer] = []
+        batches: list[Buffer] = []
         left = max_bytes
         gone: StreamhouseError | None = None
-        while (left > 0 or (at_least_one and not found)) and (end is None or offset < end):
+        while (left > 0 or (at_least_one and not batches)) and (end is None or offset < end):
             try:
                 run = await self.runs.find(partition, offset)
                 if gone is not None and (run is None or run.base > offset):
@@ -106,22 +106,22 @@ class SegmentReader:
                 if run is None:
                     break
                 piece, offset, more = await self._read_run(
-                    run, offset, left, at_least_one=at_least_one and not found, until=until
+                    run, offset, left, at_least_one=at_least_one and not batches, until=until
                 )
                 gone = None
             except StreamhouseError as error:
-                if found:
+                if batches:
                     break  # return the batches before it; a fetch of that range gets the error
                 if gone is not None or not is_missing(error):
                     raise
                 gone = error  # the run was merged or compacted: look up its replacement
                 continue
             if len(piece):
-                found.append(piece)
+                batches.append(piece)
                 left -= len(piece)
             if not more:
                 break
-        return found
+        return batches
 
     async def is_gap(self, partition: PartitionId, offset: int, *, end: int) -> bool:
         """Whether there is certainly no batch in [offset, end)."""
@@ -207,8 +207,8 @@ class SegmentReader:
         key = (run.object_key, entry.position)
         decode = partial(_decode, entry=entry, key=run.object_key)
         # The disk cache has its own threads, so that its reads don't wait for a slow store.
-        if self.disk is not None and (kept := await self.disk.get(key, decode, whose=run.partition)) is not None:
-            return kept
+        if self.disk is not None and (cached := await self.disk.get(key, decode, whose=run.partition)) is not None:
+            return cached
         self._require_found(run)
         with self.named(run, run.base + entry.first, run.base + entry.end):
             try:

@@ -46,33 +46,35 @@ class StableFlushedOffset:
 
     async def end(self, state: PartitionState) -> int:
         """The last stable flushed offset of one partition; raises if its snapshot can't be read."""
-        found = (await self._find([state]))[state.partition]
-        if isinstance(found, StreamhouseError):
-            raise found
-        return found
+        end_offset = (await self._find([state]))[state.partition]
+        if isinstance(end_offset, StreamhouseError):
+            raise end_offset
+        return end_offset
 
     async def ends(self, states: Iterable[PartitionState]) -> dict[PartitionId, int]:
         """The last stable flushed offsets by partition. With a damaged snapshot it is the log start: the leader serves
         all records. Raises `Retriable`."""
         ends: dict[PartitionId, int] = {}
-        for partition, found in (await self._find(states)).items():
-            if isinstance(found, Retriable):
-                raise found
-            if isinstance(found, StreamhouseError):
-                log.warning("producer snapshot can't be read", extra={"partition": str(partition), "why": str(found)})
-            ends[partition] = 0 if isinstance(found, StreamhouseError) else found
+        for partition, end_offset in (await self._find(states)).items():
+            if isinstance(end_offset, Retriable):
+                raise end_offset
+            if isinstance(end_offset, StreamhouseError):
+                log.warning(
+                    "producer snapshot can't be read", extra={"partition": str(partition), "why": str(end_offset)}
+                )
+            ends[partition] = 0 if isinstance(end_offset, StreamhouseError) else end_offset
         return ends
 
     async def _find(self, states: Iterable[PartitionState]) -> dict[PartitionId, int | StreamhouseError]:
-        found: dict[PartitionId, int | StreamhouseError] = {}
+        ends: dict[PartitionId, int | StreamhouseError] = {}
         unknown: dict[PartitionId, PartitionState] = {}
         for state in states:
             settled = self._known_end(state)
             if settled is None:
                 unknown[state.partition] = state
             else:
-                found[state.partition] = settled
-        return found | await self._look(unknown) if unknown else found
+                ends[state.partition] = settled
+        return ends | await self._look(unknown) if unknown else ends
 
     def _known_end(self, state: PartitionState) -> int | None:
         if state.log_start >= state.flushed_end:
@@ -89,20 +91,20 @@ class StableFlushedOffset:
             reader=self._reader,
             log_starts={partition: state.log_start for partition, state in states.items()},
         )
-        found: dict[PartitionId, int | StreamhouseError] = {}
+        ends: dict[PartitionId, int | StreamhouseError] = {}
         for partition, flushed_end in flushed_ends.items():
             table = tables[partition]
             if isinstance(table, StreamhouseError):
-                found[partition] = table
+                ends[partition] = table
                 continue
             # The snapshot may be newer than this end: transactions that started since then are above it.
             settled = min(table.open_transactions().values(), default=flushed_end)
-            found[partition] = settled = min(settled, flushed_end)
+            ends[partition] = settled = min(settled, flushed_end)
             if table.lost_from is None:
                 self._remember(partition, flushed_end, settled)
             else:  # an object is missing and may be restored
-                found[partition] = min(settled, table.lost_from)
-        return found
+                ends[partition] = min(settled, table.lost_from)
+        return ends
 
     def _remember(self, partition: PartitionId, flushed_end: int, settled: int) -> None:
         self._known[partition] = flushed_end, settled
@@ -112,19 +114,19 @@ class StableFlushedOffset:
 
 
 async def aborted_within(
-    metadata: MetadataStore, wanted: Mapping[PartitionId, range], *, page: int = PAGE
+    metadata: MetadataStore, ranges: Mapping[PartitionId, range], *, page: int = PAGE
 ) -> dict[PartitionId, Sequence[AbortedTransaction]]:
     """The aborted transactions that overlap these offsets, ordered by marker; partitions without any are left out."""
-    found: dict[PartitionId, list[AbortedTransaction]] = {}
-    offsets = {partition: each.start for partition, each in wanted.items() if each}
+    aborted: dict[PartitionId, list[AbortedTransaction]] = {}
+    offsets = {partition: each.start for partition, each in ranges.items() if each}
     while offsets:
         rows = await metadata.aborted(offsets, limit=page)
         offsets = {partition: some[-1].last_offset + 1 for partition, some in rows.items() if len(some) >= page}
         for partition, some in rows.items():
-            within = [each for each in some if each.first_offset < wanted[partition].stop]
+            within = [each for each in some if each.first_offset < ranges[partition].stop]
             if within:
-                found.setdefault(partition, []).extend(within)
-    return dict(found)
+                aborted.setdefault(partition, []).extend(within)
+    return dict(aborted)
 
 
 class _BatchPositions(NamedTuple):
@@ -148,24 +150,24 @@ class AbortedLookup:
             return ()
         end = iter_batches(records[-1])[-1].end
         start = min(offset, read_header(records[0]).base_offset)
-        found = list(log.aborted_between(start, end))
+        transactions = list(log.aborted_between(start, end))
         if start < log.aborted_complete_from:
-            found = [*await self._stored(log, start, end), *found]
+            transactions = [*await self._stored(log, start, end), *transactions]
             _require_retained(log, offset)
-        return with_batches(found, records)
+        return with_batches(transactions, records)
 
     async def _stored(self, log: PartitionLog, start: int, end: int) -> Sequence[AbortedTransaction]:
         """Aborted transactions that are not in memory. An old transaction may be long, so all later rows are read."""
         complete_from = log.aborted_complete_from
-        found: list[AbortedTransaction] = []
+        stored: list[AbortedTransaction] = []
         at: int | None = start
         while at is not None:
             rows = (await self._metadata.aborted({log.partition: at}, limit=self._page)).get(log.partition, ())
-            found += [row for row in rows if row.last_offset < complete_from and row.first_offset < end]
+            stored += [row for row in rows if row.last_offset < complete_from and row.first_offset < end]
             is_last = len(rows) < self._page or rows[-1].last_offset + 1 >= complete_from
             at = None if is_last else rows[-1].last_offset + 1
         await self.learn_start(log)
-        return found
+        return stored
 
     async def learn_start(self, log: PartitionLog) -> None:
         """Read the log start, which another agent may have moved, deleting rows below."""
@@ -183,8 +185,8 @@ async def load_aborted(
     states: Mapping[PartitionId, PartitionState], *, metadata: MetadataStore, kept: int
 ) -> Mapping[PartitionId, AbortedIndex]:
     """The indexes of aborted transactions for logs that are being opened, with one query."""
-    wanted = {at: state.log_start for at, state in states.items()}
-    rows = await metadata.aborted(wanted, limit=kept) if wanted else {}
+    offsets = {at: state.log_start for at, state in states.items()}
+    rows = await metadata.aborted(offsets, limit=kept) if offsets else {}
     return {
         at: index_aborted(rows.get(at, ()), flushed_end=state.flushed_end, kept=kept) for at, state in states.items()
     }

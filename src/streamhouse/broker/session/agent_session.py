@@ -76,18 +76,18 @@ class OpenBatcher(Generic[K, A, V]):
 
     def pending(self) -> list[tuple[K, "asyncio.Future[V]"]]:
         """Logs that are being opened or queued."""
-        return [(key, asked.done) for key, asked in (*self._under_way.items(), *self._waiting.items())]
+        return [(key, request.done) for key, request in (*self._under_way.items(), *self._waiting.items())]
 
     async def open(self, key: K, about: A) -> V:
         """Open one log; cancelling a waiter doesn't affect the others."""
         if self._closed is not None:
             raise self._closed.with_traceback(None)
-        asked = self._under_way.get(key) or self._waiting.get(key)
-        if asked is None:
-            asked = self._waiting[key] = _OpenRequest(about, asyncio.get_running_loop().create_future())
+        request = self._under_way.get(key) or self._waiting.get(key)
+        if request is None:
+            request = self._waiting[key] = _OpenRequest(about, asyncio.get_running_loop().create_future())
             if self._worker is None:
                 self._worker = asyncio.get_running_loop().create_task(self._work(), name="opening")
-        return await asyncio.shield(asked.done)
+        return await asyncio.shield(request.done)
 
     async def aclose(self, why: StreamhouseError) -> None:
         """Stop opening logs: all waiters get `why`, and no task is left."""
@@ -117,17 +117,17 @@ class OpenBatcher(Generic[K, A, V]):
                 done.exception()  # there may be no waiter left
 
     async def _open_batch(self, together: Mapping[K, _OpenRequest[A, V]]) -> None:
-        found: Mapping[K, V | StreamhouseError]
+        results: Mapping[K, V | StreamhouseError]
         try:
-            opened = await self._open_many({key: asked.about for key, asked in together.items()})
-            found = {key: opened[key] for key in together}
+            opened = await self._open_many({key: request.about for key, request in together.items()})
+            results = {key: opened[key] for key in together}
         except StreamhouseError as error:
-            found = dict.fromkeys(together, error)
+            results = dict.fromkeys(together, error)
         except Exception as error:
             log.exception("opening logs failed", extra={"logs": len(together)})
-            found = dict.fromkeys(together, Internal(f"opening a log failed; why={type(error).__name__}: {error}"))
+            results = dict.fromkeys(together, Internal(f"opening a log failed; why={type(error).__name__}: {error}"))
         for key, (_, done) in together.items():
-            answer = found[key]
+            answer = results[key]
             if done.done():
                 continue
             if isinstance(answer, StreamhouseError):
@@ -199,7 +199,7 @@ class AgentSession:
         before the call, so it always ends before the store's."""
         lease = dependencies.settings.lease
         await dependencies.agreed_now_ms()  # so that ages also use the store's clock
-        asked = dependencies.clock.monotonic()
+        asked_at = dependencies.clock.monotonic()
         session = await dependencies.metadata.open_session(
             NewSession(
                 session_id=SessionId(f"s-{dependencies.ids.token()}"),
@@ -217,7 +217,7 @@ class AgentSession:
                 ending = dependencies.metadata.end_session(session.session_id)
                 await limited(ending, seconds=dependencies.settings.agent.close_timeout_s, clock=dependencies.clock)
             raise
-        valid_until = asked + lease.usable_s
+        valid_until = asked_at + lease.usable_s
         return cls(
             dependencies,
             session,
@@ -265,33 +265,33 @@ class AgentSession:
     async def open_log(self, topic: Topic, partition: int) -> PartitionLog:
         """The partition's log, opened under a lease of this session if it isn't open yet."""
         name = TopicPartition(topic.name, partition)
-        if (found := self.find_open(name, topic)) is not None:
-            return found
+        if (log_open := self.find_open(name, topic)) is not None:
+            return log_open
         return await self._opening.open(PartitionId(topic.topic_id, partition), topic)
 
     def find_open(self, name: TopicPartition, topic: Topic) -> PartitionLog | None:
         """The log if it is open and the name still means the same topic."""
-        found = self._logs.get(name)
-        return found if found is not None and found.partition.topic_id == topic.topic_id else None
+        candidate = self._logs.get(name)
+        return candidate if candidate is not None and candidate.partition.topic_id == topic.topic_id else None
 
     async def _open_many(
-        self, wanted: Mapping[PartitionId, Topic]
+        self, topics: Mapping[PartitionId, Topic]
     ) -> Mapping[PartitionId, PartitionLog | StreamhouseError]:
         async with self._leasing:
-            names = {at: TopicPartition(topic.name, at.partition) for at, topic in wanted.items()}
-            found: dict[PartitionId, PartitionLog | StreamhouseError] = {
-                at: opened for at, topic in wanted.items() if (opened := self.find_open(names[at], topic)) is not None
+            names = {at: TopicPartition(topic.name, at.partition) for at, topic in topics.items()}
+            results: dict[PartitionId, PartitionLog | StreamhouseError] = {
+                at: opened for at, topic in topics.items() if (opened := self.find_open(names[at], topic)) is not None
             }
-            missing = [at for at in wanted if at not in found]
+            missing = [at for at in topics if at not in results]
             self._require_open(missing)
             taken = await self._leases.acquire({at: names[at] for at in missing})
             ours = {at: state for at, state in taken.items() if not isinstance(state, StreamhouseError)}
             # Only after acquiring the lease: a stale request may be for an earlier topic of this name.
             await self._drop_namesakes([names[at] for at in ours])
             self._require_open(list(ours))
-            found |= {at: state for at, state in taken.items() if isinstance(state, StreamhouseError)}
-            found |= {at: self._made(names[at], state, wanted[at]) for at, state in ours.items()}
-            return found
+            results |= {at: state for at, state in taken.items() if isinstance(state, StreamhouseError)}
+            results |= {at: self._made(names[at], state, topics[at]) for at, state in ours.items()}
+            return results
 
     async def _drop_namesakes(self, names: Sequence[TopicPartition]) -> None:
         stale = [self._logs[name] for name in names if name in self._logs]

@@ -282,15 +282,15 @@ class Flusher:
                 break
             except LeaseLost as error:
                 lost = set(error.partitions)
-                kept = tuple(run for run in commit.runs if run.partition not in lost)
-                if len(kept) == len(commit.runs):
+                remaining = tuple(run for run in commit.runs if run.partition not in lost)
+                if len(remaining) == len(commit.runs):
                     raise
                 await self._retry(self._require_session)
                 await self._retry(partial(self._require_given_up, [t for t in taken if t.log.partition in lost]))
                 for share in taken:
                     if share.log.partition in lost:
                         await self._dropped(share.log, error)
-                commit = commit.only(kept)
+                commit = commit.only(remaining)
         published = {run.partition for run in commit.runs}
         return [share for share in taken if share.log.partition in published]
 

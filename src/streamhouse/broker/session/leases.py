@@ -55,13 +55,13 @@ class Leases:
         self._names.update(names)  # also if the response is lost
         acquired = await self._dependencies.metadata.acquire(self._session_id, list(names))
         states = {state.partition: state for state in acquired}
-        found: dict[PartitionId, AcquiredLease | StreamhouseError] = {}
+        leases: dict[PartitionId, AcquiredLease | StreamhouseError] = {}
         for at, name in names.items():
             if at not in states:
                 self.forget(at)
-                found[at] = LeaseHeld([name], why="another session holds it")
+                leases[at] = LeaseHeld([name], why="another session holds it")
         await self.reservations.begin(states.values())
-        return found | await self._known(states)
+        return leases | await self._known(states)
 
     async def _known(
         self, states: Mapping[PartitionId, PartitionState]

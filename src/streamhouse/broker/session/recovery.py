@@ -195,15 +195,15 @@ class WalSessionRecovery:
                 return await self._dependencies.metadata.finish_recovery(dead, claim, commits, continue_at=continue_at)
             except LeaseLost as error:
                 held = {state.partition for state in await self._dependencies.metadata.held_by(dead)}
-                kept = _without(commits, set(error.partitions))
-                if kept == commits or held.intersection(error.partitions):
+                remaining = _without(commits, set(error.partitions))
+                if remaining == commits or held.intersection(error.partitions):
                     raise
-                commits = kept
+                commits = remaining
 
 
 def _without(commits: Sequence[SegmentCommit], lost: Container[object]) -> list[SegmentCommit]:
-    kept = [commit.only([run for run in commit.runs if run.partition not in lost]) for commit in commits]
-    return [commit for commit in kept if commit.runs]
+    remaining = [commit.only([run for run in commit.runs if run.partition not in lost]) for commit in commits]
+    return [commit for commit in remaining if commit.runs]
 
 
 def _log_report(report: LossReport, damage: DamageReport) -> None:

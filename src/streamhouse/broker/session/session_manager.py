@@ -62,21 +62,21 @@ class OpenPartitions:
         topic = await self._catalog.find(name.topic)
         if not 0 <= name.partition < topic.partitions:
             raise UnknownTopic(name)
-        if (found := self._current_session().find_open(name, topic)) is not None:
-            return found
+        if (opened := self._current_session().find_open(name, topic)) is not None:
+            return opened
         return await self._open_ours(name, topic)
 
     async def _open_ours(self, name: TopicPartition, topic: Topic) -> PartitionLog:
         """Acquire the lease of a partition that this agent should lead; waits a little for one that is being
         transferred."""
         partition = PartitionId(topic.topic_id, name.partition)
-        asked = self._dependencies.clock.monotonic()
+        asked_at = self._dependencies.clock.monotonic()
         while True:
             await self._cluster.require_ours(name, partition)
             try:
                 opened = await self._current_session().open_log(topic, name.partition)
             except LeaseHeld:
-                left = self._retry_after_s(partition, asked)
+                left = self._retry_after_s(partition, asked_at)
                 if left <= 0:
                     self._cluster.invalidate_leases(topic.topic_id)
                     raise
@@ -86,11 +86,11 @@ class OpenPartitions:
                 self._cluster.on_lease_acquired(partition, opened.epoch)
                 return opened
 
-    def _retry_after_s(self, partition: PartitionId, asked: float) -> float:
+    def _retry_after_s(self, partition: PartitionId, asked_at: float) -> float:
         """How much longer a request waits for a lease. After one has waited without success, the next ones don't
         wait."""
         wait_s, now = self._dependencies.settings.cluster.handover_wait_s, self._dependencies.clock.monotonic()
-        left = asked + wait_s - now
+        left = asked_at + wait_s - now
         if self._dependencies.single_agent or now - self._impatient.get(partition, -math.inf) < wait_s:
             return 0.0
         if left <= 0:
@@ -106,10 +106,10 @@ class OpenPartitions:
         if len(missing) <= 1:
             return
         with suppress(StreamhouseError):  # first the topics, so that all leases are acquired together
-            asked = dict.fromkeys(name.topic for name in missing)
-            found = {name: await self._catalog.find_if_any(name) async for name in iterate_fairly(asked)}
-            await self.leaders([topic for topic in found.values() if topic is not None])
-            missing = [name for name in missing if _has(found[name.topic], name.partition)]
+            topic_names = dict.fromkeys(name.topic for name in missing)
+            topics = {name: await self._catalog.find_if_any(name) async for name in iterate_fairly(topic_names)}
+            await self.leaders([topic for topic in topics.values() if topic is not None])
+            missing = [name for name in missing if _has(topics[name.topic], name.partition)]
         for start in range(0, len(missing), MAX_TOGETHER):
             some = missing[start : start + MAX_TOGETHER]
             await asyncio.gather(*(self.open_log(name) for name in some), return_exceptions=True)
@@ -122,16 +122,16 @@ class OpenPartitions:
         nobody = Leader(own.session if self._dependencies.single_agent else None, -1)
         if not (self._dependencies.single_agent or own.may_lead):
             return {at: nobody if _is_led_by(each, own.session) else each for at, each in known.items()}
-        found: dict[PartitionId, Leader] = {}
+        leaders_by_partition: dict[PartitionId, Leader] = {}
         for topic in topics:
             for number in range(topic.partitions):
                 partition = PartitionId(topic.topic_id, number)
                 opened = own.find_open(TopicPartition(topic.name, number), topic)
                 mine = opened is not None and opened.closed is None
-                found[partition] = (
+                leaders_by_partition[partition] = (
                     Leader(own.session, opened.epoch) if opened is not None and mine else known.get(partition, nobody)
                 )
-        return found
+        return leaders_by_partition
 
 
 def _has(topic: Topic | None, partition: int) -> bool:

@@ -158,8 +158,8 @@ class DiskWalReader:
         data, holes = await _in_thread(lambda: self._files.read_around(self._directory / name))
         unreadable = sum(hole.end - hole.start for hole in holes)
         self._damage = replace(self._damage, unreadable_bytes=self._damage.unreadable_bytes + unreadable)
-        found = scan(memoryview(data))
-        while some := await _in_thread(lambda: list(islice(found, _ENTRIES_AT_A_TIME))):
+        scanned = scan(memoryview(data))
+        while some := await _in_thread(lambda: list(islice(scanned, _ENTRIES_AT_A_TIME))):
             self._damage = _add(self._damage, name, some)
             for item in some:
                 if isinstance(item, ScannedEntry):

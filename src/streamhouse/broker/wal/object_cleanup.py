@@ -118,11 +118,11 @@ async def delete_leftovers(
     """Delete all objects of ended sessions that wrote nothing since `before_ms`; returns the number of deleted
     objects."""
     gone = 0
-    async for session, found in _by_session(objects):
-        if not ended(session) or any(meta.modified_at_ms >= before_ms for meta in found):
+    async for session, objects_of_session in _by_session(objects):
+        if not ended(session) or any(meta.modified_at_ms >= before_ms for meta in objects_of_session):
             continue
         # Data first, so that an interrupted deletion leaves the seal.
-        ordered = sorted(found, key=lambda meta: (meta.size_bytes <= SEAL_BYTES, meta.key))
+        ordered = sorted(objects_of_session, key=lambda meta: (meta.size_bytes <= SEAL_BYTES, meta.key))
         deleted = [key async for key in delete_all(objects, [meta.key for meta in ordered], at_once=at_once)]
         gone += len(deleted)
         log.info("leftovers of a session deleted", extra={"session": session, "objects": len(deleted)})
@@ -132,15 +132,15 @@ async def delete_leftovers(
 async def _by_session(objects: ObjectStore) -> AsyncIterator[tuple[SessionId, list[ObjectMeta]]]:
     """Group objects by session: they are listed in key order. Other keys are skipped."""
     session: SessionId | None = None
-    found: list[ObjectMeta] = []
+    objects_of_session: list[ObjectMeta] = []
     async for meta in objects.list(WAL_PREFIX):
         name = parse_wal_key(meta.key)
         if name is None:
             continue
         if session is not None and name.session_id != session:
-            yield session, found
-            found = []
+            yield session, objects_of_session
+            objects_of_session = []
         session = name.session_id
-        found.append(meta)
+        objects_of_session.append(meta)
     if session is not None:
-        yield session, found
+        yield session, objects_of_session

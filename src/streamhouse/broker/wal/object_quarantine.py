@@ -97,13 +97,13 @@ async def _quarantined_wal(objects: ObjectStore, session: SessionId) -> Quaranti
     report = b""
     with suppress(ObjectMissing, IndexError):  # discarded meanwhile
         report = await objects.get_range(reports[-1].key, 0, reports[-1].size_bytes)
-    found = [meta async for meta in objects.list(wal_prefix(session)) if meta.size_bytes != SEAL_BYTES]
+    metas = [meta async for meta in objects.list(wal_prefix(session)) if meta.size_bytes != SEAL_BYTES]
     return QuarantinedWal(
         session_id=session,
         kind="object",
         where=wal_prefix(session),
-        files=len(found),
-        size_bytes=sum(meta.size_bytes for meta in found),
+        files=len(metas),
+        size_bytes=sum(meta.size_bytes for meta in metas),
         report=report,
     )
 

@@ -124,10 +124,10 @@ class ObjectWalFactory:
         good. Retained logs are skipped."""
         age_s = self._settings.seal_retention_s if older_than_s is None else older_than_s
         before_ms = now_ms - round(age_s * 1000)
-        kept = await quarantined_sessions(self.objects)
+        quarantined = await quarantined_sessions(self.objects)
         return await delete_leftovers(
             self.objects,
-            lambda session: session not in kept and ended(session),
+            lambda session: session not in quarantined and ended(session),
             before_ms=before_ms,
             at_once=self._settings.deletes,
         )
@@ -181,9 +181,9 @@ class ObjectWalReader:
         await self.aclose()
         self._damage = DamageReport()
         sequence = self._start
-        while (found := await self._next(sequence)) is not None:
-            self._count(sequence, found)
-            for item in found.items:
+        while (wal_object := await self._next(sequence)) is not None:
+            self._count(sequence, wal_object)
+            for item in wal_object.items:
                 if isinstance(item, ScannedEntry):
                     yield item.entry
                 else:
@@ -202,13 +202,15 @@ class ObjectWalReader:
             piece = await (self._first_piece(sequence) if is_lost else self._seal(sequence))
             if piece is None:
                 return _LOST if is_lost else None
-        found = await self._read(sequence, piece)
-        if isinstance(found, Seal):
+        wal_object = await self._read(sequence, piece)
+        if isinstance(wal_object, Seal):
             if await self._was_durable(sequence):
                 return _LOST  # an earlier recovery treated the gap as the end
-            log.info("wal was sealed before", extra={"session": self._session, "sequence": sequence, "by": found.by})
+            log.info(
+                "wal was sealed before", extra={"session": self._session, "sequence": sequence, "by": wal_object.by}
+            )
             return None
-        return found
+        return wal_object
 
     async def _was_durable(self, sequence: int) -> bool:
         """Whether the object of this number was durable and may have been acknowledged."""
@@ -261,9 +263,9 @@ class ObjectWalReader:
             again = await self._first_piece(sequence)
             if again is None:
                 break
-            found = await self._decode(sequence, again)
-            if isinstance(found, Seal) or len(found.entries) > len(best.entries) or not found.damage:
-                best = found
+            wal_object = await self._decode(sequence, again)
+            if isinstance(wal_object, Seal) or len(wal_object.entries) > len(best.entries) or not wal_object.damage:
+                best = wal_object
         return best
 
     async def _decode(self, sequence: int, piece: bytes) -> WalObject | Seal:
@@ -282,22 +284,22 @@ class ObjectWalReader:
         read = partial(read_object, data, session=self._session, sequence=sequence)
         return await asyncio.get_running_loop().run_in_executor(None, read)
 
-    def _count(self, sequence: int, found: WalObject) -> None:
-        report, is_lost = self._damage, found is _LOST
-        places = [f"{sequence}@{damage.position}+{damage.length}" for damage in found.damage]
+    def _count(self, sequence: int, wal_object: WalObject) -> None:
+        report, is_lost = self._damage, wal_object is _LOST
+        places = [f"{sequence}@{damage.position}+{damage.length}" for damage in wal_object.damage]
         if is_lost:
             places.append(f"{sequence}@missing")
         self._damage = replace(
             report,
             files=report.files + (not is_lost),
-            entries=report.entries + len(found.entries),
-            skipped=report.skipped + len(found.damage),
-            skipped_bytes=report.skipped_bytes + sum(damage.length for damage in found.damage),
+            entries=report.entries + len(wal_object.entries),
+            skipped=report.skipped + len(wal_object.damage),
+            skipped_bytes=report.skipped_bytes + sum(damage.length for damage in wal_object.damage),
             missing=report.missing + is_lost,
             losses=report.losses + is_lost,
             places=(*report.places, *islice(places, _MAX_POSITIONS - len(report.places))),
         )
         if places:
-            fields = {"session": self._session, "sequence": sequence, "entries": len(found.entries)}
+            fields = {"session": self._session, "sequence": sequence, "entries": len(wal_object.entries)}
             what = "wal object missing" if is_lost else "wal object damaged"
             log.error(what, extra={**fields, "places": ",".join(places[:_MAX_POSITIONS])})

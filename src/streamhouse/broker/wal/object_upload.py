@@ -82,12 +82,12 @@ class Uploader:
         ours = b"".join(body)
         for _ in range(READ_BACKS):
             try:
-                found = await self._objects.get_range(key, 0, len(ours) + 1)
+                existing = await self._objects.get_range(key, 0, len(ours) + 1)
             except ObjectMissing:
                 return False
-            if found == ours:
+            if existing == ours:
                 return True
-            if (seal := decode_seal(memoryview(found), session=self._session, sequence=sequence)) is not None:
+            if (seal := decode_seal(memoryview(existing), session=self._session, sequence=sequence)) is not None:
                 raise SessionSealed(self._session, sequence=sequence, why=f"by={seal.by} at_ms={seal.at_ms}")
         raise SessionSealed(self._session, sequence=sequence, why="by=unknown what=the key has another writer's object")
 

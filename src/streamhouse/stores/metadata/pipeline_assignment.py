@@ -57,12 +57,12 @@ def assign_pipelines(
     )
 
 
-def _should_run(kept: StoredPipeline) -> bool:
-    return kept.pipeline.wish is DesiredState.RUN and kept.status.phase is not Phase.DONE
+def _should_run(pipeline: StoredPipeline) -> bool:
+    return pipeline.pipeline.wish is DesiredState.RUN and pipeline.status.phase is not Phase.DONE
 
 
-def _is_free(kept: StoredPipeline, heartbeat: Heartbeat, now_ms: int) -> bool:
-    owner = kept.owner
+def _is_free(pipeline: StoredPipeline, heartbeat: Heartbeat, now_ms: int) -> bool:
+    owner = pipeline.owner
     return owner is None or owner.expires_at_ms <= now_ms or owner.supervisor == heartbeat.supervisor
 
 

@@ -203,8 +203,8 @@ def commit_of(row: Row) -> StoredCommit:
     )
 
 
-def committed_ranges_text(placed: Iterable[CommittedRange]) -> str:
-    return json.dumps([[p.topic, str(p.partition.topic_id), p.partition.partition, p.base, p.end] for p in placed])
+def committed_ranges_text(ranges: Iterable[CommittedRange]) -> str:
+    return json.dumps([[p.topic, str(p.partition.topic_id), p.partition.partition, p.base, p.end] for p in ranges])
 
 
 def group_params(group: StoredGroup) -> Params:

@@ -189,10 +189,10 @@ class AdaptiveStore:
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectMeta]:
         """List objects; holds a slot only during requests, so that the caller may delete listed objects."""
-        found = aiter(self._inner.list(prefix))
+        listing = aiter(self._inner.list(prefix))
         while True:
             async with self._housekeeping.slot(counts=False):
-                meta = await anext(found, None)
+                meta = await anext(listing, None)
             if meta is None:
                 return
             yield meta

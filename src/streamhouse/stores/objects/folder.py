@@ -63,8 +63,8 @@ class FolderObjectStore:
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectMeta]:
         check_prefix(prefix)
-        found = self._files.walk(prefix)
-        while page := await self._read(lambda: tuple(islice(found, _PAGE))):
+        walk = self._files.walk(prefix)
+        while page := await self._read(lambda: tuple(islice(walk, _PAGE))):
             for meta in page:
                 yield meta
 

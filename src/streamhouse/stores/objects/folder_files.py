@@ -76,10 +76,10 @@ class FolderFiles:
 
     def head(self, key: str) -> ObjectMeta:
         with failures("head", key):
-            found = os.stat(self._root / key, follow_symlinks=False)
-            if not stat.S_ISREG(found.st_mode):
+            status = os.stat(self._root / key, follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode):
                 raise ObjectMissing(key)
-            return _meta(key, found)
+            return _meta(key, status)
 
     def delete(self, key: str) -> None:
         target = self._root / key
@@ -195,8 +195,8 @@ def _read(descriptor: int, start: int, end: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _meta(key: str, found: os.stat_result) -> ObjectMeta:
-    return ObjectMeta(key=key, size_bytes=found.st_size, modified_at_ms=found.st_mtime_ns // 1_000_000)
+def _meta(key: str, status: os.stat_result) -> ObjectMeta:
+    return ObjectMeta(key=key, size_bytes=status.st_size, modified_at_ms=status.st_mtime_ns // 1_000_000)
 
 
 def _sync_tree(root: Path) -> None:

@@ -60,8 +60,8 @@ class MemoryObjectStore:
     async def list(self, prefix: str) -> AsyncIterator[ObjectMeta]:
         check_prefix(prefix)
         for key in sorted(key for key in self._objects if key.startswith(prefix)):
-            if (found := self._objects.get(key)) is not None:
-                yield self._meta(key, found)
+            if (stored := self._objects.get(key)) is not None:
+                yield self._meta(key, stored)
 
     async def delete(self, key: str) -> None:
         check_key(key)
@@ -72,11 +72,11 @@ class MemoryObjectStore:
 
     def _get(self, key: str) -> _Object:
         check_key(key)
-        found = self._objects.get(key)
-        if found is None:
+        stored = self._objects.get(key)
+        if stored is None:
             raise ObjectMissing(key)
-        return found
+        return stored
 
     @staticmethod
-    def _meta(key: str, found: _Object) -> ObjectMeta:
-        return ObjectMeta(key=key, size_bytes=len(found.body), modified_at_ms=found.modified_at_ms)
+    def _meta(key: str, stored: _Object) -> ObjectMeta:
+        return ObjectMeta(key=key, size_bytes=len(stored.body), modified_at_ms=stored.modified_at_ms)

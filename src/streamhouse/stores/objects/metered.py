@@ -64,15 +64,15 @@ class MeteredStore:
 
     async def get_range(self, key: str, start: int, end: int) -> bytes:
         with self._measured("get_range"):
-            found = await self._inner.get_range(key, start, end)
-        self._bytes["get_range"].inc(len(found))
-        return found
+            data = await self._inner.get_range(key, start, end)
+        self._bytes["get_range"].inc(len(data))
+        return data
 
     async def get_suffix(self, key: str, length: int) -> bytes:
         with self._measured("get_suffix"):
-            found = await self._inner.get_suffix(key, length)
-        self._bytes["get_suffix"].inc(len(found))
-        return found
+            data = await self._inner.get_suffix(key, length)
+        self._bytes["get_suffix"].inc(len(data))
+        return data
 
     async def head(self, key: str) -> ObjectMeta:
         with self._measured("head"):

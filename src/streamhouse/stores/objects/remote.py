@@ -100,11 +100,11 @@ def _is_released(view: memoryview) -> bool:
     return True
 
 
-async def in_key_order(found: AsyncIterator[ObjectMeta], prefix: str) -> AsyncIterator[ObjectMeta]:
+async def in_key_order(objects: AsyncIterator[ObjectMeta], prefix: str) -> AsyncIterator[ObjectMeta]:
     """Objects below `prefix` in key order, from a listing in key order or directory order."""
     family: list[ObjectMeta] = []
     root = ""
-    async for meta in found:
+    async for meta in objects:
         name = meta.key[len(prefix) :].partition("/")[0]
         if family and not _is_related(name, root):
             for each in sorted(family, key=attrgetter("key")):
@@ -208,9 +208,9 @@ class RemoteObjectStore:
         await self.head(key)
         return b""
 
-    async def _get(self, key: str, wanted: "GetOptions", operation: str, length: int) -> bytes:
+    async def _get(self, key: str, options: "GetOptions", operation: str, length: int) -> bytes:
         try:
-            return await self._ask(_read(self._open(), key, wanted), operation, key, moves_bytes=length)
+            return await self._ask(_read(self._open(), key, options), operation, key, moves_bytes=length)
         except _PastTheEnd:
             return b""
         except _AnotherRange as other:
@@ -225,8 +225,8 @@ class RemoteObjectStore:
                 page = await self._ask(anext(pages), "list", prefix)
             except StopAsyncIteration:
                 return
-            for found in page:
-                if (meta := _meta(found)).key.startswith(prefix):
+            for entry in page:
+                if (meta := _meta(entry)).key.startswith(prefix):
                     yield meta
 
     async def _ask(self, call: Awaitable[T], operation: str, key: str, *, moves_bytes: int = 0) -> T:
@@ -273,8 +273,8 @@ class _Conflict(Exception):
     """Two concurrent creates conflict."""
 
 
-async def _read(client: Client, key: str, wanted: "GetOptions") -> bytes:
-    answer = await obstore.get_async(client, key, options=wanted)
+async def _read(client: Client, key: str, options: "GetOptions") -> bytes:
+    answer = await obstore.get_async(client, key, options=options)
     start, end = answer.range
     body = bytes(await answer.bytes_async())
     if len(body) != end - start:
@@ -282,6 +282,6 @@ async def _read(client: Client, key: str, wanted: "GetOptions") -> bytes:
     return body
 
 
-def _meta(found: "Found") -> ObjectMeta:
-    modified = found["last_modified"]
-    return ObjectMeta(key=found["path"], size_bytes=found["size"], modified_at_ms=round(modified.timestamp() * 1000))
+def _meta(entry: "Found") -> ObjectMeta:
+    modified = entry["last_modified"]
+    return ObjectMeta(key=entry["path"], size_bytes=entry["size"], modified_at_ms=round(modified.timestamp() * 1000))

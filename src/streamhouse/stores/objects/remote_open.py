@@ -54,8 +54,8 @@ _OTHERS: Final = (
 
 def canonical(url: str) -> str:
     """Our form of the URL if it is unambiguous; other URLs unchanged."""
-    scheme, found, rest = url.partition("://")
-    return f"{_SAME[scheme]}://{rest}" if found and scheme in _SAME else url
+    scheme, separator, rest = url.partition("://")
+    return f"{_SAME[scheme]}://{rest}" if separator and scheme in _SAME else url
 
 
 def parse_bucket(url: str) -> SplitResult:
@@ -75,8 +75,8 @@ def parse_bucket(url: str) -> SplitResult:
 def hint_for(url: str) -> str | None:
     """What to use instead of another tool's URL; None if it is unknown."""
     for form, scheme, variables in _OTHERS:
-        if found := re.fullmatch(form, url, re.ASCII):
-            named = found.groupdict()
+        if match := re.fullmatch(form, url, re.ASCII):
+            named = match.groupdict()
             written = f"{scheme}://{named['bucket']}/{named['prefix'] or ''}".rstrip("/")
             return f"write {written}" + (f" and set {variables.format(**named)}" if variables else "")
     return None
@@ -185,12 +185,12 @@ def _options(settings: StoreSettings, environ: Mapping[str, str], endpoint: str)
 def _certificates(path: str) -> bytes:
     """Of an authority, trusted besides those of the system. For any cloud, and instead: the client's SSL_CERT_FILE."""
     try:
-        found, why = Path(path).read_bytes(), "it holds none in PEM"
+        certificates, why = Path(path).read_bytes(), "it holds none in PEM"
     except OSError as error:
-        found, why = b"", error.strerror or "unknown"
-    if b"BEGIN CERTIFICATE" not in found:
+        certificates, why = b"", error.strerror or "unknown"
+    if b"BEGIN CERTIFICATE" not in certificates:
         raise Misconfigured(f"the certificates can't be read; path={path} why={why} do=correct AWS_CA_BUNDLE")
-    return found
+    return certificates
 
 
 def _no_retries() -> "RetryConfig":

@@ -83,8 +83,8 @@ async def _check_create_only(store: ObjectStore, key: str, body: bytes) -> None:
     try:
         await _put(store, key, [bytes(len(body) + 1)])
     except ObjectExists:
-        kept = await store.get_range(key, 0, len(body) + 1)
-        _require(kept == body, "a refused write changed the object", "use a store with atomic conditional writes")
+        stored = await store.get_range(key, 0, len(body) + 1)
+        _require(stored == body, "a refused write changed the object", "use a store with atomic conditional writes")
     else:
         await _delete(store, key)
         _require(False, "a second create was accepted", _NO_CREATE_ONLY)
@@ -94,11 +94,11 @@ async def _check_one_winner(store: ObjectStore, key: str, ids: Ids) -> None:
     """A store that looks first and writes then lets two agents believe that they created the same object."""
     bodies = [ids.token().encode() for _ in range(PARALLEL_WRITERS)]
     created = await asyncio.gather(*(_creates(store, key, body) for body in bodies))
-    kept = await store.get_range(key, 0, len(bodies[0]) + 1)
+    stored = await store.get_range(key, 0, len(bodies[0]) + 1)
     await _delete(store, key)
     winners = [body for body, won in zip(bodies, created, strict=True) if won]
     _require(
-        winners == [kept], "racing creates had more or less than one winner", "use a store whose creates are atomic"
+        winners == [stored], "racing creates had more or less than one winner", "use a store whose creates are atomic"
     )
 
 

@@ -51,15 +51,15 @@ class PostgresTransaction:
         return result[0] if result else None
 
     async def rows_each(self, statement: str, params: Iterable[Params]) -> Sequence[Row]:
-        bound, given = bind(statement), list(params)
-        return await self._fetch(bound, _columns(bound, given)) if given else []
+        bound, param_sets = bind(statement), list(params)
+        return await self._fetch(bound, _columns(bound, param_sets)) if param_sets else []
 
     async def change(self, statement: str, params: Params) -> int:
         return await self._execute(bind(statement), params)
 
     async def change_each(self, statement: str, params: Iterable[Params]) -> int:
-        bound, given = bind(statement), list(params)
-        return await self._execute(bound, _columns(bound, given)) if given else 0
+        bound, param_sets = bind(statement), list(params)
+        return await self._execute(bound, _columns(bound, param_sets)) if param_sets else 0
 
     def announce(self, *changes: Change) -> None:
         self._changes.update(dict.fromkeys(changes))
@@ -93,5 +93,5 @@ class SingleStatement(PostgresTransaction):
         return await super()._fetch(bound, params)
 
 
-def _columns(bound: Bound, given: Sequence[Params]) -> Mapping[str, list[Any]]:
-    return {name: [params[name] for params in given] for name in bound.names}
+def _columns(bound: Bound, param_sets: Sequence[Params]) -> Mapping[str, list[Any]]:
+    return {name: [params[name] for params in param_sets] for name in bound.names}

@@ -54,9 +54,9 @@ async def commit_external_segments(tx: Transaction, placement: ExternalCommit) -
         published={},
     )
     await write_publication(tx, publication, holders)
-    placed = _committed_ranges(placement)
+    committed = _committed_ranges(placement)
     await tx.change_each(tx.sql.carry_producers, _carrying(placement))
-    return await _store_commit(tx, placement, placed, now_ms=now_ms)
+    return await _store_commit(tx, placement, committed, now_ms=now_ms)
 
 
 async def find_commit(tx: Transaction, query: QueryId, epoch: int) -> StoredCommit | None:
@@ -134,20 +134,20 @@ def _carrying(placement: ExternalCommit) -> list[Params]:
 
 
 async def _store_commit(
-    tx: Transaction, placement: ExternalCommit, placed: tuple[CommittedRange, ...], *, now_ms: int
+    tx: Transaction, placement: ExternalCommit, committed: tuple[CommittedRange, ...], *, now_ms: int
 ) -> StoredCommit:
     stored = StoredCommit(
         query=placement.query,
         epoch=placement.epoch,
         progress=placement.progress,
-        placed=placed,
+        placed=committed,
         covers=placement.covers,
     )
     params: Params = {
         "query": stored.query,
         "epoch": stored.epoch,
         "progress": stored.progress,
-        "placed": committed_ranges_text(placed),
+        "placed": committed_ranges_text(committed),
         "covers": stored.covers,
         "now_ms": now_ms,
     }

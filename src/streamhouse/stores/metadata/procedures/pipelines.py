@@ -126,12 +126,14 @@ async def heartbeat_supervisor(
     others = [each for each in await _alive(tx, rows, now_ms) if each.supervisor != heartbeat.supervisor]
     if len(others) >= limits.max_supervisors:
         raise PipelineLimit("supervisors", limit=limits.max_supervisors, setting="pipelines.max_supervisors")
-    kept = {each.name: each for each in map(stored_pipeline_of, rows)}
-    shares = assign_pipelines(heartbeat, list(kept.values()), others, now_ms=now_ms)
+    stored = {each.name: each for each in map(stored_pipeline_of, rows)}
+    shares = assign_pipelines(heartbeat, list(stored.values()), others, now_ms=now_ms)
     await _write_supervisor(tx, heartbeat, now_ms=now_ms, expires_at_ms=now_ms + limits.ttl_ms)
     await _write_assignment(tx, heartbeat.supervisor, shares, expires_at_ms=now_ms + limits.ttl_ms)
-    await _take_over(tx, [kept[name] for name in shares.taken])
-    await _store_statuses(tx, [each for each in heartbeat.running if each.name in shares.renewed], kept, now_ms=now_ms)
+    await _take_over(tx, [stored[name] for name in shares.taken])
+    await _store_statuses(
+        tx, [each for each in heartbeat.running if each.name in shares.renewed], stored, now_ms=now_ms
+    )
     await _write_events(tx, [each for each in heartbeat.running if each.name in shares.renewed], limits)
     assigned = set(shares.assigned)
     return [each for each in map(stored_pipeline_of, await tx.rows(tx.sql.list_pipelines)) if each.name in assigned]
@@ -199,23 +201,23 @@ async def _take_over(tx: Transaction, taken: Sequence[StoredPipeline]) -> None:
 
 
 async def _store_statuses(
-    tx: Transaction, running: Iterable[PipelineReport], kept: dict[PipelineName, StoredPipeline], *, now_ms: int
+    tx: Transaction, running: Iterable[PipelineReport], stored: dict[PipelineName, StoredPipeline], *, now_ms: int
 ) -> None:
     """Store reported statuses for the revision that is running; 0 is any."""
     reported = [
         [each.name, status_text(replace(each.status, told_at_ms=now_ms))]
         for each in running
-        if each.status is not None and _is_current(each, kept[each.name])
+        if each.status is not None and _is_current(each, stored[each.name])
     ]
     if reported:
         await tx.change(tx.sql.tell_statuses, {"statuses": json.dumps(reported)})
 
 
-def _is_current(running: PipelineReport, kept: StoredPipeline) -> bool:
-    status, owner = running.status, kept.owner
+def _is_current(running: PipelineReport, stored: StoredPipeline) -> bool:
+    status, owner = running.status, stored.owner
     if status is None or owner is None or owner.epoch != running.epoch:
         return False
-    return status.revision in (0, kept.pipeline.revision)
+    return status.revision in (0, stored.pipeline.revision)
 
 
 async def _write_events(tx: Transaction, running: Iterable[PipelineReport], limits: SupervisorLimits) -> None:
