@@ -317,7 +317,7 @@ async def test_a_seal_that_beats_a_late_put_ends_the_session(bucket: Bucket, clo
 async def test_what_somebody_else_wrote_under_our_name_ends_the_session(bucket: Bucket) -> None:
     await bucket.inner.put_new(wal_key(DEAD, 0), [b"what is this?"])
     wal = await open_object_wal(bucket)
-    with pytest.raises(SessionSealed, match="somebody else"):
+    with pytest.raises(SessionSealed, match="another writer"):
         await wal.append([entry(0)])
     assert await bucket.bytes_of(0) == b"what is this?"
 
