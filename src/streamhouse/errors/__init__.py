@@ -1,7 +1,7 @@
 """Errors, named by what the caller should do; each wire owns one table from them to its codes.
 
-Owns        one name for every way to fail
-Leaves      which module a name stands in to the reader: callers take all of them from here
+Owns        the error classes
+Leaves      the modules of the classes to the package: callers import all of them from here
 """
 
 from streamhouse.errors.base import (

@@ -1,13 +1,13 @@
-"""The families: an error says what its caller should do.
+"""Base classes of errors: an error says what its caller should do.
 
-Owns        what may be tried again, what the caller must change, what the operator must do
-Leaves      the errors of each noun to the modules beside it; codes and statuses to each wire's own table
+Owns        which errors are retriable, which the caller must correct, which need an operator
+Leaves      specific errors to the other modules; codes and statuses to each wire's own table
 
 Texts are lower case, then `key=value`, and never longer than `MAX_TEXT`.
 
-Installation: how a missing part of this package is installed, for error texts that say so.
+Also the installation command for a missing extra, for error texts.
 
-The distribution is not called like the command and the import: on PyPI, `streamhouse` is somebody else's package.
+The distribution has another name than command and import: on PyPI, `streamhouse` is another project's package.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ ErrorType = TypeVar("ErrorType", bound="StreamhouseError")
 
 
 class StreamhouseError(Exception):
-    """The root; never raised itself."""
+    """The base class; never raised itself."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…")
@@ -37,7 +37,7 @@ class Retriable(StreamhouseError):
 
 
 class Overloaded(Retriable):
-    """The memory budget is full; come back after `retry_after_s`."""
+    """The memory budget is used up; retry after `retry_after_s`."""
 
     def __init__(self, what: str, *, limit_bytes: int, retry_after_s: float) -> None:
         super().__init__(f"overloaded; what={what} limit_bytes={limit_bytes} retry_after_s={retry_after_s:g}")
@@ -45,7 +45,7 @@ class Overloaded(Retriable):
 
 
 class TooFast(Retriable):
-    """One client asks more often than it may; come back after `retry_after_s`."""
+    """A client exceeds its rate; retry after `retry_after_s`."""
 
     def __init__(self, what: str, *, per_s: float, retry_after_s: float) -> None:
         super().__init__(f"too many in a second; what={what} limit={per_s:g} retry_after_s={retry_after_s:.3g}")
@@ -53,11 +53,11 @@ class TooFast(Retriable):
 
 
 class Unavailable(Retriable):
-    """A store did not answer, or answered that it cannot serve now."""
+    """A store did not respond, or can't serve now."""
 
 
 class Stopping(Retriable):
-    """The agent is on its way out; another one, or the next start, will answer."""
+    """The agent is stopping; retry at another agent, or after its restart."""
 
 
 class Rejected(StreamhouseError):
@@ -65,15 +65,15 @@ class Rejected(StreamhouseError):
 
 
 class Misconfigured(StreamhouseError):
-    """The agent cannot start like this; the text says what is wrong and what to do."""
+    """The agent can't start with this configuration; the text has the cause and what to do."""
 
 
 class NotUpYet(Misconfigured):
-    """What the agent needs to start doesn't answer; the same start may succeed a moment later."""
+    """A store that the agent needs at its start doesn't respond; a retry may succeed."""
 
 
 class ChildFailed(Misconfigured):
-    """A process that was started for a local cluster did not start, or ended; its last words are in its log."""
+    """A process of a local cluster did not start, or ended; its log has the cause."""
 
     def __init__(self, text: str, *, log_path: str, last_lines: Sequence[str] = ()) -> None:
         super().__init__(f"{text}; log={log_path}")
@@ -81,11 +81,11 @@ class ChildFailed(Misconfigured):
 
 
 class Internal(StreamhouseError):
-    """Something that must hold does not."""
+    """An invariant is violated."""
 
 
 class CorruptObject(Internal):
-    """Bytes at rest are not what was written; the range is refused, its neighbours are served."""
+    """Bytes at rest are damaged; reads of the range fail, others are served."""
 
     def __init__(self, key: str, *, why: str) -> None:
         super().__init__(f"corrupt object; key={key} why={why}")
@@ -94,7 +94,7 @@ class CorruptObject(Internal):
 
 
 class DamagedRecords(CorruptObject):
-    """Offsets [base, end) of a partition can't be served, because the bytes that hold them are damaged."""
+    """Offsets [base, end) of a partition can't be served, because their bytes are damaged."""
 
     what = "records are damaged at rest"
     do = "restore the object from a copy, or read on from the end of the range"
@@ -107,7 +107,7 @@ class DamagedRecords(CorruptObject):
 
 
 class MissingRecords(DamagedRecords):
-    """Offsets [base, end) of a partition can't be served, because the object that holds them is not in the store."""
+    """Offsets [base, end) of a partition can't be served, because their object is missing."""
 
     what = "records are missing from the object store"
 

@@ -1,13 +1,13 @@
 """Errors of tables, pipelines, views and SQL.
 
-Errors of questions in SQL.
+Errors of SQL queries.
 
-Owns        mistakes with their places, and the ways a query can end before its answer
-Leaves      finding places to `query.error_messages`, statuses to whoever serves
+Owns        errors with positions in SQL texts, and the ways in which a query fails
+Leaves      finding positions to `query.error_messages`, statuses to the wires
 
 Errors of schemas, of values written with them, and of the schema registry.
 
-Errors of SQL: what is wrong in a text, and where.
+Errors of SQL texts, with positions.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from streamhouse.errors.base import Rejected, Retriable
 
 
 class UnknownTable(Rejected):
-    """SQL knows no table of this name."""
+    """There is no table of this name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"unknown table; name={name}")
@@ -45,14 +45,14 @@ class UnknownViewRow(Rejected):
 
 
 class NameTaken(Rejected):
-    """Something else has this name already."""
+    """The name is already in use."""
 
     def __init__(self, name: str, *, by: str) -> None:
         super().__init__(f"name is taken; name={name} by={by}")
 
 
 class AnotherTable(Rejected):
-    """There is a lake table of this name, and its files are as they are."""
+    """There is a lake table of this name with other columns, key or partitions."""
 
     def __init__(self, name: str, differences: Iterable[object]) -> None:
         super().__init__(
@@ -67,14 +67,14 @@ class InvalidDefinition(Rejected):
 
 
 class PipelineLimit(Rejected):
-    """There are, or would be, more of them than a setting allows."""
+    """A limit of a setting is exceeded."""
 
     def __init__(self, what: str, *, limit: int, setting: str) -> None:
         super().__init__(f"too many; what={what} limit={limit} setting={setting}")
 
 
 class PlaceLost(Rejected):
-    """A changed definition can't go on where the old one stands."""
+    """A changed definition can't continue from the old position."""
 
     def __init__(self, name: str, *, why: str) -> None:
         super().__init__(
@@ -84,29 +84,29 @@ class PlaceLost(Rejected):
 
 
 class PipelineMoved(Rejected):
-    """Another supervisor runs the pipeline now, or nobody does: what this one has done is not published."""
+    """Another supervisor runs the pipeline now, or none does: the commit is rejected."""
 
     def __init__(self, name: str, *, epoch: int, why: str) -> None:
         super().__init__(f"pipeline moved; pipeline={name} epoch={epoch} why={why}")
 
 
 class ViewRefused(Rejected):
-    """A part of a view's batch doesn't follow what is there."""
+    """A part of a view's batch is out of order."""
 
 
 class UnknownQuery(Rejected):
-    """No such question in SQL is being answered."""
+    """There is no running query with this id."""
 
     def __init__(self, query_id: str) -> None:
         super().__init__(f"no such query runs; query={query_id}")
 
 
 class NoWorker(Retriable):
-    """Nobody with a Spark answers SQL now."""
+    """No SQL worker is available."""
 
 
 class Mistake(NamedTuple):
-    """What is wrong at a place of a text; lines and columns are counted from 1, 0 where there is no place."""
+    """An error at a position of a text; lines and columns are counted from 1, 0 without a position."""
 
     line: int
     column: int
@@ -115,7 +115,7 @@ class Mistake(NamedTuple):
 
 
 class BadSql(Rejected):
-    """The text can't be run as it is."""
+    """The text is not valid SQL."""
 
     def __init__(self, mistakes: Sequence[Mistake]) -> None:
         first = mistakes[0]
@@ -126,19 +126,19 @@ class BadSql(Rejected):
 
 
 class QueryFailed(Rejected):
-    """The query ran, and what it reads or computes made it fail."""
+    """The query failed while it ran."""
 
 
 class QueryCancelled(Rejected):
-    """Somebody ended the query."""
+    """The query was cancelled."""
 
 
 class QueryTimedOut(Rejected):
-    """The query took longer than it may."""
+    """The query exceeded its timeout."""
 
 
 class TooManyQueries(Retriable):
-    """The worker has as many queries as it takes; come back after `retry_after_s`."""
+    """The worker has its maximum of queries; retry after `retry_after_s`."""
 
     def __init__(self, *, limit: int, retry_after_s: float) -> None:
         super().__init__(f"too many queries at once; limit={limit} retry_after_s={retry_after_s:g}")
@@ -146,7 +146,7 @@ class TooManyQueries(Retriable):
 
 
 class InvalidSchema(Rejected):
-    """The text is no schema of its language; `path` (or line and column) says where, `reason` why."""
+    """The text is not a valid schema; `path` (or line and column) is the position, `reason` the cause."""
 
     def __init__(self, reason: str, *, path: str = "") -> None:
         super().__init__(f"invalid schema; path={path or '/'} reason={reason}")
@@ -154,7 +154,7 @@ class InvalidSchema(Rejected):
 
 
 class InvalidRecordValue(Rejected):
-    """A value doesn't fit its schema, or bytes weren't written with it; `path` says where, `reason` why."""
+    """A value doesn't fit its schema, or bytes weren't encoded with it; `path` is the position, `reason` the cause."""
 
     def __init__(self, reason: str, *, path: str = "") -> None:
         super().__init__(f"the value doesn't fit its schema; path={path or '/'} reason={reason}")
@@ -162,7 +162,7 @@ class InvalidRecordValue(Rejected):
 
 
 class RegistryRefusal(Rejected):
-    """The schema registry can't do this to a subject, or to one of its versions."""
+    """The schema registry rejects a change of a subject or version."""
 
     what = "refused"
 
@@ -173,7 +173,7 @@ class RegistryRefusal(Rejected):
 
 
 class UnknownSubject(RegistryRefusal):
-    """No version is registered under this name, or all were deleted."""
+    """The subject has no versions, or all were deleted."""
 
     what = "unknown subject"
 
@@ -211,7 +211,7 @@ class VersionNotSoftDeleted(RegistryRefusal):
 
 
 class ReferenceExists(RegistryRefusal):
-    """Other schemas need this version."""
+    """Other schemas refer to this version."""
 
     what = "version is referred to by others"
 
@@ -225,13 +225,13 @@ class NoMode(RegistryRefusal):
 
 
 class ModeRefused(RegistryRefusal):
-    """The mode of the subject, or of its context, doesn't allow this."""
+    """The mode of the subject or its context forbids this."""
 
     what = "the registry's mode does not allow it"
 
 
 class SchemaIdTaken(ModeRefused):
-    """An id or a version that was to be imported is another schema's."""
+    """An imported id or version belongs to another schema."""
 
     what = "imported id or version is taken"
 
@@ -241,13 +241,13 @@ class SchemaIdTaken(ModeRefused):
 
 
 class InvalidSubject(RegistryRefusal):
-    """The name can't be a subject's."""
+    """The name is not a valid subject."""
 
     what = "invalid subject"
 
 
 class IncompatibleSchema(RegistryRefusal):
-    """The schema doesn't get along with earlier versions of its subject; `reasons` are for people."""
+    """The schema is incompatible with earlier versions of its subject, for `reasons`."""
 
     what = "incompatible schema"
 
@@ -264,11 +264,11 @@ class SchemaLimit(Rejected):
 
 
 MAX_OFFSETS: Final = 80
-"""Characters of offsets in a message."""
+"""Maximum length of offsets in a message."""
 
 
 class StatementError(Rejected):
-    """A statement can't be understood; `line` and `column` count from 1, `hint` says what to write instead."""
+    """A statement can't be parsed; `line` and `column` count from 1, `hint` is what to write instead."""
 
     def __init__(self, line: int, column: int, text: str, hint: str = "") -> None:
         advice = f" do={hint}" if hint else ""
@@ -277,7 +277,7 @@ class StatementError(Rejected):
 
 
 class CheckpointLost(Rejected):
-    """A pipeline's checkpoint is gone, and nothing else tells where to go on; `restart --from` begins anew."""
+    """A pipeline's checkpoint is missing, and its position is unknown; `restart --from` starts over."""
 
     def __init__(self, why: str) -> None:
         super().__init__(
@@ -286,7 +286,7 @@ class CheckpointLost(Rejected):
 
 
 class CheckpointMismatch(Rejected):
-    """A micro-batch that was committed comes again with other source offsets: its checkpoint was rolled back."""
+    """A committed micro-batch is repeated with other source offsets: its checkpoint was rolled back."""
 
     def __init__(self, target: str, *, batch: int, last: int, committed: str | None, now: str | None) -> None:
         super().__init__(
@@ -297,6 +297,6 @@ class CheckpointMismatch(Rejected):
 
 
 def _short(text: str | None) -> str:
-    """What a batch covers, as much as a message may have of it."""
+    """The offsets of a batch, shortened for a message."""
     words = "unknown" if text is None else " ".join(text.split())
     return words if len(words) <= MAX_OFFSETS else words[: MAX_OFFSETS - 1] + "…"

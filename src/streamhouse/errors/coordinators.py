@@ -7,28 +7,28 @@ from streamhouse.errors.base import Rejected, Retriable
 
 
 class NotCoordinator(Retriable):
-    """This agent does not coordinate the group, or no longer; the client must look its coordinator up again."""
+    """This agent does not coordinate the group; the client must look up its coordinator again."""
 
     def __init__(self, group_id: str, *, why: str) -> None:
         super().__init__(f"not the group's coordinator; group={group_id!r} why={why}")
 
 
 class CoordinatorLoading(Retriable):
-    """This agent will coordinate the group, but has not read it yet; the same request may succeed in a moment."""
+    """This agent will coordinate the group, but has not loaded it yet; the client may retry."""
 
     def __init__(self, group_id: str, *, why: str) -> None:
         super().__init__(f"the group's coordinator is loading; group={group_id!r} why={why}")
 
 
 class CoordinatorUnavailable(Retriable):
-    """The group's change could not be made durable, or may not have been; the client may ask again."""
+    """The group's change is not, or may not be, durable; the client may retry."""
 
     def __init__(self, group_id: str, *, why: str) -> None:
         super().__init__(f"the group's coordinator can't answer now; group={group_id!r} why={why}")
 
 
 class GroupIdInvalid(Rejected):
-    """The name can't be a group's."""
+    """The group id is invalid."""
 
 
 class GroupNotFound(Rejected):
@@ -39,7 +39,7 @@ class GroupNotFound(Rejected):
 
 
 class MemberIdRequired(Rejected):
-    """A new member must join again, under the id that is given here."""
+    """A new member must join again, with this id."""
 
     def __init__(self, group_id: str, *, member_id: str) -> None:
         super().__init__(f"join again with the member id; group={group_id!r} member={member_id!r}")
@@ -47,28 +47,28 @@ class MemberIdRequired(Rejected):
 
 
 class UnknownMember(Rejected):
-    """The group has no such member, or no longer; it must join anew, without a member id."""
+    """The group has no such member; it must join again without a member id."""
 
     def __init__(self, group_id: str, *, member_id: str) -> None:
         super().__init__(f"unknown member; group={group_id!r} member={member_id!r}")
 
 
 class IllegalGeneration(Rejected):
-    """The member speaks of another generation than the group's; it must join again."""
+    """The member has another generation than the group; it must join again."""
 
     def __init__(self, group_id: str, *, generation: int, current: int) -> None:
         super().__init__(f"another generation; group={group_id!r} generation={generation} current={current}")
 
 
 class RebalanceInProgress(Rejected):
-    """The group is finding its next generation; the member must join it."""
+    """The group is rebalancing; the member must join again."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__(f"the group is rebalancing; group={group_id!r}")
 
 
 class FencedInstance(Rejected):
-    """Another member has taken over this static member's instance id; this one must stop."""
+    """Another member has this static member's instance id; this one must stop."""
 
     def __init__(self, group_id: str, *, instance_id: str, member_id: str) -> None:
         super().__init__(f"instance is taken over; group={group_id!r} instance={instance_id!r} member={member_id!r}")
@@ -82,7 +82,7 @@ class InconsistentProtocol(Rejected):
 
 
 class InvalidSessionTimeout(Rejected):
-    """The session timeout lies outside what the agent allows."""
+    """The session timeout is out of the allowed range."""
 
     def __init__(self, *, timeout_ms: int, low_ms: int, high_ms: int) -> None:
         super().__init__(f"session timeout is out of range; timeout_ms={timeout_ms} allowed={low_ms} to {high_ms}")
@@ -110,7 +110,7 @@ class NonEmptyGroup(Rejected):
 
 
 class GroupSubscribed(Rejected):
-    """Members of the group read the topic; its offsets can't be deleted under them."""
+    """Members of the group read the topic, so its offsets can't be deleted."""
 
     def __init__(self, group_id: str, *, topic: str) -> None:
         super().__init__(f"the group reads the topic; group={group_id!r} topic={topic}")
@@ -124,14 +124,14 @@ class OffsetMetadataTooLarge(Rejected):
 
 
 class ConcurrentTransactions(Retriable):
-    """The transaction before is decided and its markers are not all written yet; the same call may succeed soon."""
+    """The previous transaction is decided and its markers are not all written yet; the call may be retried."""
 
     def __init__(self, transactional_id: str) -> None:
         super().__init__(f"the transaction before is still being ended; transactional_id={transactional_id!r}")
 
 
 class TransactionUnavailable(CoordinatorUnavailable):
-    """The store didn't answer: the change may have been made or not, and the same call tells."""
+    """The store didn't respond: the change may have been applied; the call may be repeated."""
 
     def __init__(self, transactional_id: str, *, why: str) -> None:
         Retriable.__init__(
@@ -140,22 +140,22 @@ class TransactionUnavailable(CoordinatorUnavailable):
 
 
 class UnstableOffsets(Retriable):
-    """Offsets that were committed in a transaction which is not decided yet; the same call may succeed soon."""
+    """Offsets of an undecided transaction; the call may be retried."""
 
 
 class InvalidTransactionState(Rejected):
-    """The call doesn't follow what happened to the transaction before."""
+    """The call is invalid in the transaction's state."""
 
     def __init__(self, transactional_id: str, *, why: str) -> None:
         super().__init__(f"the transaction is in another state; transactional_id={transactional_id!r} why={why}")
 
 
 class TransactionAbortable(Rejected):
-    """The batch belongs to no transaction that is under way; its producer may abort, and go on."""
+    """The batch belongs to no open transaction; the producer may abort and continue."""
 
 
 class ProducerFenced(Rejected):
-    """Somebody else has the transactional id now, or the transaction took longer than its timeout."""
+    """Another producer has the transactional id now, or the transaction exceeded its timeout."""
 
     def __init__(self, transactional_id: str, *, epoch: int, current: int) -> None:
         super().__init__(
@@ -164,7 +164,7 @@ class ProducerFenced(Rejected):
 
 
 class UnknownProducerId(Rejected):
-    """The producer id isn't the one of its transactional id."""
+    """The producer id does not belong to the transactional id."""
 
     def __init__(self, transactional_id: str, *, producer_id: int) -> None:
         super().__init__(
@@ -173,14 +173,14 @@ class UnknownProducerId(Rejected):
 
 
 class InvalidTransactionTimeout(Rejected):
-    """A transaction may not be open for so long."""
+    """The transaction timeout is too long."""
 
     def __init__(self, *, timeout_ms: int, limit_ms: int) -> None:
         super().__init__(f"transaction timeout is out of range; timeout_ms={timeout_ms} limit_ms={limit_ms}")
 
 
 class TransactionalIdInvalid(Rejected):
-    """The name can't be a transactional id."""
+    """The transactional id is invalid."""
 
 
 class TransactionalIdNotFound(Rejected):
@@ -191,7 +191,7 @@ class TransactionalIdNotFound(Rejected):
 
 
 class TransactionTooLarge(Rejected):
-    """A transaction may not be about so many partitions."""
+    """The transaction has too many partitions."""
 
     def __init__(self, transactional_id: str, *, partitions: int, limit: int) -> None:
         super().__init__(
@@ -201,4 +201,4 @@ class TransactionTooLarge(Rejected):
 
 
 class MarkerFenced(Rejected):
-    """A marker of an earlier transaction than the one that the partition heard of last, or of an older producer."""
+    """A marker of an earlier transaction than the partition's last one, or of a fenced producer."""

@@ -1,6 +1,6 @@
-"""Errors of leases, sessions and agents: who may append now, and who may not any more.
+"""Errors of leases, sessions and agents.
 
-Errors of records and batches: what is stored, what can't be, and what was stored before.
+Errors of records and batches.
 
 Errors of topics: names, settings, partitions.
 """
@@ -11,7 +11,7 @@ from streamhouse.errors.base import Rejected, Retriable
 
 
 class LeaseLost(Retriable):
-    """This agent may not write these partitions, or no longer; another one does, or will."""
+    """This agent doesn't hold the leases of these partitions (any more)."""
 
     def __init__(self, partitions: Iterable[object], *, why: str) -> None:
         self.partitions = tuple(partitions)
@@ -19,11 +19,11 @@ class LeaseLost(Retriable):
 
 
 class LeaseHeld(LeaseLost):
-    """Another session holds the lease: it is on its way here, or will be recovered."""
+    """Another session holds the lease: it will be transferred or recovered."""
 
 
 class NotLeader(Retriable):
-    """Another agent leads this partition, or should: ask there. `node_id` is None while nobody knows who."""
+    """Another agent leads this partition, or should lead it. `node_id` is None while the leader is unknown."""
 
     def __init__(self, partition: object, *, node_id: int | None, epoch: int, address: tuple[str, int] | None) -> None:
         self.node_id = node_id
@@ -33,7 +33,8 @@ class NotLeader(Retriable):
 
 
 class PredecessorRefused(Retriable):
-    """A batch that comes before this one was refused for now, here or where the partition was: both will come again."""
+    """An earlier batch was rejected with a retriable error, here or at the previous leader: the client must send both
+    again."""
 
     def __init__(self, partition: object, *, producer_id: int, awaited: int, got: int) -> None:
         super().__init__(
@@ -43,18 +44,18 @@ class PredecessorRefused(Retriable):
 
 
 class SessionLost(Retriable):
-    """The metadata store no longer knows this agent's session; whoever held it must stop acting on it."""
+    """The metadata store has ended this session; its agent must stop using it."""
 
     def __init__(self, session: str, *, why: str) -> None:
         super().__init__(f"session lost; session={session} why={why}")
 
 
 class AppendFailed(Retriable):
-    """The write-ahead log could not make the append durable: it is not acknowledged, and its place may be reused."""
+    """The write-ahead log could not make the append durable: it is not acknowledged, and its offsets may be reused."""
 
 
 class SessionSealed(AppendFailed):
-    """Others took this session for dead and have ended its log: it must stop acting, and nothing of it is repaired."""
+    """Another agent has sealed this session's log, as that of a dead session: the session must end."""
 
     def __init__(self, session: str, *, sequence: int, why: str) -> None:
         super().__init__(f"the session was sealed; session={session} sequence={sequence} {why}")
@@ -62,51 +63,51 @@ class SessionSealed(AppendFailed):
 
 
 class NotReserved(Retriable):
-    """The partition's leader may hand out no more offsets until the metadata store has reserved some for it."""
+    """The partition's leader can't assign offsets until the metadata store has reserved more."""
 
     def __init__(self, partition: object, *, end: int, until: int) -> None:
         super().__init__(f"offsets are not reserved yet; partition={partition} end={end} reserved_until={until}")
 
 
 class PartitionHeld(Retriable):
-    """Segments are being placed in the partition: appends, and other commits, wait for that."""
+    """The partition is frozen by an external commit: appends and other commits wait."""
 
 
 class UnknownAgent(Rejected):
-    """No agent that is alive has this number."""
+    """There is no live agent with this node id."""
 
     def __init__(self, node_id: int) -> None:
         super().__init__(f"unknown agent; node={node_id}")
 
 
 class UnknownDamagedLog(Rejected):
-    """No damaged write-ahead log of this session is kept here."""
+    """There is no retained damaged log of this session."""
 
     def __init__(self, session_id: str) -> None:
         super().__init__(f"no damaged write-ahead log is kept; session={session_id}")
 
 
 class FencedLeaderEpoch(Rejected):
-    """The client knows an older leader epoch than the agent: it must refresh its metadata."""
+    """The client has an older leader epoch than the agent: it must refresh its metadata."""
 
 
 class UnknownLeaderEpoch(Rejected):
-    """The client knows a newer leader epoch than the agent."""
+    """The client has a newer leader epoch than the agent."""
 
 
 class OffsetOutOfRange(Rejected):
-    """The offset lies below the log start or above the end."""
+    """The offset is below the log start or above the end."""
 
     def __init__(self, partition: object, *, offset: int, start: int, end: int) -> None:
         super().__init__(f"offset out of range; partition={partition} offset={offset} start={start} end={end}")
 
 
 class DataLost(Rejected):
-    """Records that were to be read are no longer there: they expired, or their topic was deleted."""
+    """The requested records were deleted by retention, or with their topic."""
 
 
 class CorruptBatch(Rejected):
-    """The batch's checksum or structure is wrong: it was damaged, or never well formed."""
+    """The batch's checksum or structure is invalid."""
 
 
 class UnsupportedFormat(Rejected):
@@ -114,7 +115,7 @@ class UnsupportedFormat(Rejected):
 
 
 class BadRecords(Rejected):
-    """Records break a rule; `records` are the positions of those to blame, where the rule is about single ones."""
+    """Records violate a rule; `records` are their positions if the rule is about single records."""
 
     def __init__(self, text: str, *, records: Sequence[int] = ()) -> None:
         super().__init__(text)
@@ -122,11 +123,11 @@ class BadRecords(Rejected):
 
 
 class InvalidRecord(BadRecords):
-    """The batch is whole, but its content breaks a rule."""
+    """The batch is intact, but its content violates a rule."""
 
 
 class BatchTooLarge(InvalidRecord):
-    """Decompressed, a batch has more bytes than its reader may hold."""
+    """The decompressed batch exceeds the limit."""
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(f"batch is too large once decompressed; limit_bytes={limit_bytes}")
@@ -134,7 +135,7 @@ class BatchTooLarge(InvalidRecord):
 
 
 class InvalidTimestamp(BadRecords):
-    """A timestamp lies outside what the topic allows."""
+    """A timestamp is out of the topic's allowed range."""
 
 
 class RecordTooLarge(Rejected):
@@ -172,18 +173,18 @@ class AbortedSequence(Rejected):
 
 
 class DuplicateSequence(Rejected):
-    """The batch was stored before, so long ago that its offset is no longer remembered."""
+    """The batch was stored before, but its offset is no longer known."""
 
 
 class IdempotencyKeyReused(Rejected):
-    """The idempotency key was used before, with other records. A retry brings the same ones."""
+    """The idempotency key was used before with other records."""
 
     def __init__(self, partition: object) -> None:
         super().__init__(f"idempotency key was used before, with other records; partition={partition}")
 
 
 class StaleProducerEpoch(Rejected):
-    """A newer incarnation of this producer has written; this one must stop."""
+    """The producer has an older epoch than the partition's last batch; it must stop."""
 
     def __init__(self, partition: object, *, producer_id: int, epoch: int, current: int) -> None:
         super().__init__(
@@ -192,22 +193,22 @@ class StaleProducerEpoch(Rejected):
 
 
 class UnknownCommit(Rejected):
-    """No such commit is remembered."""
+    """There is no such commit."""
 
 
 class StaleCommit(Rejected):
-    """The query has made later commits, and this one isn't remembered."""
+    """The query has later commits, and this one is not stored any more."""
 
     def __init__(self, query: str, *, epoch: int, last: int) -> None:
         super().__init__(f"commit is older than the last one; query={query} epoch={epoch} last={last}")
 
 
 class CommitRefused(Rejected):
-    """The segments can't be placed: they aren't what the commit says, or not any more."""
+    """The segments can't be committed: they don't match the commit, or have expired."""
 
 
 class RunsChanged(Rejected):
-    """What was to be replaced is no longer there: plan again."""
+    """The runs to replace have changed: plan again."""
 
     def __init__(self, partition: object, *, base: int, end: int) -> None:
         super().__init__(f"runs changed since they were planned; partition={partition} base={base} end={end}")
@@ -228,14 +229,14 @@ class UnknownTopicId(Rejected):
 
 
 class TopicExists(Rejected):
-    """A topic of this name is already there."""
+    """A topic of this name exists."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"topic already exists; name={name}")
 
 
 class InvalidTopicName(Rejected):
-    """The name can't be a topic's."""
+    """The topic name is invalid."""
 
 
 class InvalidPartitions(Rejected):
@@ -243,11 +244,11 @@ class InvalidPartitions(Rejected):
 
 
 class InvalidReplication(Rejected):
-    """The replication factor or the replica assignment makes no sense here."""
+    """The replication factor is invalid."""
 
 
 class InvalidAssignment(InvalidReplication):
-    """Replicas assigned by hand contradict each other, or name agents that aren't there."""
+    """A manual replica assignment is contradictory, or names unknown agents."""
 
 
 class InvalidConfig(Rejected):
@@ -255,4 +256,4 @@ class InvalidConfig(Rejected):
 
 
 class PolicyViolation(Rejected):
-    """The topic's settings don't allow this."""
+    """The topic's settings forbid this."""

@@ -1,1 +1,1 @@
-"""Nouns: the frozen dataclasses that all rooms talk in. No I/O, no clock."""
+"""Model: the frozen dataclasses that all packages share. No I/O, no clock."""

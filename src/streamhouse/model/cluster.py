@@ -24,23 +24,23 @@ class ChangeKind(StrEnum):
     TOPICS = "topics"
     """A topic was created, altered, grown or deleted."""
     SESSIONS = "sessions"
-    """An agent came, went, drains, or is being recovered."""
+    """An agent joined, left, is draining, or is being recovered."""
     LEASES = "leases"
-    """Leases were taken, given up, freed or pinned."""
+    """Leases were acquired or released, or preferred leaders were set."""
     SETTINGS = "settings"
     """Settings of agents were changed."""
     SCHEMAS = "schemas"
-    """Versions of schemas were deleted. That there are new ones is no news: nobody keeps in mind what isn't there."""
+    """Versions of schemas were deleted. New ones are not announced, because misses are not cached."""
     SECURITY = "security"
     """Users, keys, access rules, roles or quotas were changed."""
     EVERYTHING = "everything"
-    """News may have been missed."""
+    """Changes may have been missed."""
 
 
 class Change(NamedTuple):
     kind: ChangeKind
     topic_id: TopicId | None = None
-    """Of which topic; None: of any."""
+    """The topic; None: any."""
 
 
 class SessionState(StrEnum):
@@ -51,7 +51,7 @@ class SessionState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """One life of an agent. `node_id` is what Kafka clients see; it is unique among sessions that have not ended."""
+    """A session of an agent. `node_id` is Kafka's broker id; it is unique among sessions that have not ended."""
 
     session_id: SessionId
     node_id: NodeId
@@ -61,13 +61,13 @@ class Session:
     started_at_ms: int
     expires_at_ms: int
     claim: int = 0
-    claimed_by: SessionId | None = None  # who made the newest claim
-    draining: bool = False  # it takes no more leases, and hands over those it holds
+    claimed_by: SessionId | None = None  # the session with the newest claim
+    draining: bool = False  # it acquires no leases, and transfers those it holds
     wal: str = "disk"  # where its unflushed records are: "disk" (its own) or "object" (the object store)
     wal_start: int = 0  # first object of its WAL that may still be needed
     wal_durable: int = 0  # all objects of its WAL below this were durable at its last heartbeat
     put_at_ms: int = 0  # when a write of its agent last reached the object store, by the metadata store; 0: unknown
-    put_failing: bool = False  # its agent tries to write to the object store, and nothing gets there
+    put_failing: bool = False  # its agent's writes to the object store fail
     listeners: tuple[tuple[str, Address], ...] = ()  # the addresses of its Kafka listeners, by their names
 
     def kafka_at(self, listener: str) -> Address:
@@ -77,15 +77,15 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutReport:
-    """What an agent's heartbeat tells of its writes to the object store."""
+    """A heartbeat's report about the agent's writes to the object store."""
 
-    age_ms: int | None = None  # of the last one that got there
+    age_ms: int | None = None  # of the last successful one
     failing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """Who is there, and what time it is for the store, in one snapshot."""
+    """The sessions that have not ended, and the store's time, in one snapshot."""
 
     now_ms: int
     sessions: Sequence[Session]
@@ -93,23 +93,21 @@ class Membership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """A partition as the metadata store knows it."""
+    """The row of a partition."""
 
     partition: PartitionId
     epoch: Epoch
     holder: SessionId | None
     log_start: int
     flushed_end: int
-    pinned_to: NodeId | None = None  # who should lead it, whatever else would decide
-    reserved_until: int = 0  # below it a holder with a disk of its own may have given offsets away
+    pinned_to: NodeId | None = None  # the preferred leader that was set for it
+    reserved_until: int = 0  # offsets reserved for a leader with a disk WAL end here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbandonedRange:
-    """Offsets [from_offset, until) that a dead session may have given to records, on a disk that nobody could reach.
-
-    Nobody uses them again. When the disk comes back, the records are appended anew.
-    """
+    """Offsets [from_offset, until) that a dead session may have assigned to records on an unreachable disk. They are
+    never assigned again. When the disk is back, its records are re-appended."""
 
     session_id: SessionId
     partition: PartitionId
@@ -119,7 +117,7 @@ class AbandonedRange:
 
 
 def preferred_node(key: bytes, nodes: Sequence[NodeId]) -> NodeId | None:
-    """The node with the highest hash of key and node; None when there are no nodes."""
+    """The node with the highest hash of key and node; None without nodes."""
     return max(nodes, key=lambda node: (_weight(key, node), node), default=None)
 
 

@@ -1,6 +1,6 @@
-"""Identity: by what a database and an object store know that they belong together.
+"""Cluster identity: cluster ids and generations by which a database and an object store are checked to belong together.
 
-Owns        the nouns, and the judgement whether two partners fit
+Owns        the types, and the comparison of two stores
 Leaves      the rows to the metadata store, the objects to `cluster.store_identity`
 
 A healthy pair has the same cluster id, and `stored <= newest in the store <= begun`: a generation is begun in the
@@ -14,8 +14,8 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseIdentity:
-    """What the metadata store says. `begun` is the last generation that was begun, `stored` the last one that the
-    object store is known to have."""
+    """The identity in the metadata store. `begun` is the last generation that was begun, `stored` the last one that is
+    known to be in the object store."""
 
     cluster_id: str | None
     begun: int
@@ -24,17 +24,17 @@ class DatabaseIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketIdentity:
-    """What the object store says. `newest` is its newest generation, 0 when it has none."""
+    """The identity in the object store. `newest` is its newest generation, 0 if it has none."""
 
     cluster_id: str | None
     newest: int
 
 
 class Pairing(StrEnum):
-    """How a database and an object store relate."""
+    """The relation of a database and an object store."""
 
     SAME = "same"
-    NEW = "new"  # they never met
+    NEW = "new"  # never paired
     EMPTY_DATABASE = "empty database"
     FOREIGN = "foreign"
     OLDER_DATABASE = "older database"

@@ -1,9 +1,9 @@
-"""Placing: segments that others wrote become part of partitions, all at once.
+"""External commits: segments that Spark wrote are appended to partitions atomically.
 
-Owns        the nouns: what is held, what is asked to be placed, what is remembered of it
-Leaves      holding and coordinating to `broker.external_commits`, the transaction to the metadata store
+Owns        the types: freezes, commits, stored commits
+Leaves      freezing and coordinating to `broker.external_commits`, the transaction to the metadata store
 
-A query is whoever commits, known by an id of its own; its epochs count its commits and only grow.
+A query is the writer of commits, with an id of its own; its epochs count its commits and only increase.
 """
 
 from collections.abc import Mapping
@@ -19,16 +19,16 @@ QueryId = NewType("QueryId", str)
 
 
 class Outcome(StrEnum):
-    """What a leader is told about the commit that it held partitions for."""
+    """The outcome of a commit, for the leaders that froze partitions for it."""
 
     COMMITTED = "committed"
-    UNUSED = "unused"  # it wasn't tried, or was refused for good
-    UNSURE = "unsure"  # it may have happened, and may yet happen
+    UNUSED = "unused"  # not attempted, or rejected for good
+    UNSURE = "unsure"  # it may have been applied, and may still be applied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreezeTarget:
-    """A partition to be held, and how many offsets it will be asked for."""
+    """A partition to freeze, and the number of offsets that the commit needs."""
 
     name: TopicPartition
     partition: PartitionId
@@ -37,7 +37,7 @@ class FreezeTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreezeRequest:
-    """Partitions of one leader to be held for one try of a commit."""
+    """Partitions of one leader to freeze for one attempt of a commit."""
 
     hold_id: str
     query: QueryId
@@ -47,7 +47,7 @@ class FreezeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrozenPartition:
-    """A partition whose leader appends nothing for a while: everything below `end` is flushed, nothing is above."""
+    """A frozen partition: everything below `end` is flushed, nothing is above."""
 
     partition: PartitionId
     holder: SessionId
@@ -57,7 +57,7 @@ class FrozenPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedRange:
-    """Offsets [base, end) that a commit gave to a partition."""
+    """Offsets [base, end) that a commit assigned in a partition."""
 
     topic: str
     partition: PartitionId
@@ -85,7 +85,7 @@ class ExternalCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredCommit:
-    """What is remembered of a commit; `is_replayed`: it had happened before it was asked for this time."""
+    """A stored commit; `is_replayed`: it was applied by an earlier request."""
 
     query: QueryId
     epoch: int

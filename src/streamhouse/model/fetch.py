@@ -10,8 +10,8 @@ from streamhouse.model.transaction import AbortedTransaction
 
 
 class PartitionFetch(NamedTuple):
-    """Where to read a partition. `leader_epoch` is -1 if the client knows none; with `committed` the read ends at the
-    last stable offset."""
+    """The position of a read in a partition. `leader_epoch` is -1 if the client knows none; with `committed` the read
+    ends at the last stable offset."""
 
     name: TopicPartition
     offset: int
@@ -22,8 +22,8 @@ class PartitionFetch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchResult:
-    """What was read of one partition, or why not. `readable_end` is the high watermark, or with `committed` the last
-    stable offset, at the time of the read."""
+    """The result for one partition: records or an error. `readable_end` is the high watermark, or with `committed` the
+    last stable offset, at the time of the read."""
 
     name: TopicPartition
     error: StreamhouseError | None = None
@@ -44,7 +44,7 @@ class FetchResult:
 
 
 class OffsetResult(NamedTuple):
-    """The offset that belongs to a time or an end of the log."""
+    """The offset of a time or of an end of the log."""
 
     offset: int
     timestamp_ms: int = -1

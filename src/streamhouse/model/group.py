@@ -1,11 +1,10 @@
-"""Consumer groups: what is kept of them, and where.
+"""Consumer groups: the stored state of groups, and their shards.
 
-Owns        the nouns at rest (a group, its members, committed offsets, the changes to them), and which shard of the
-            internal topic a group belongs to
-Leaves      how a group lives to `broker.groups`, rows to the metadata store
+Owns        the stored types (group, members, committed offsets, changes), and the shard of a group
+Leaves      the group protocol to `broker.groups`, rows to the metadata store
 
-A shard is a partition of `__consumer_offsets`, which exists for its leases alone: whoever holds the lease coordinates
-the shard's groups, and every durable change names the lease's epoch.
+A shard is a partition of `__consumer_offsets`, which exists only for its leases: the holder of the lease coordinates
+the shard's groups, and every durable change has the lease's epoch.
 """
 
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ CONSUMER: Final = "consumer"
 
 
 class GroupState(StrEnum):
-    """Kafka's names, which tools print."""
+    """States with Kafka's names, which tools print."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -31,7 +30,7 @@ class GroupState(StrEnum):
 
 
 class OfferedProtocol(NamedTuple):
-    """One way of assigning that a member understands, with what it wants the assigning leader to know."""
+    """A protocol (assignor) that a member supports, with its metadata for the group leader."""
 
     name: str
     metadata: bytes
@@ -67,7 +66,7 @@ class StoredGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedOffset:
-    """`expires_at_ms` is set when an old client asked for a retention of its own."""
+    """`expires_at_ms` is set if an old client requested its own retention."""
 
     offset: int
     leader_epoch: int = -1
@@ -77,13 +76,13 @@ class CommittedOffset:
 
 
 class GroupOffset(NamedTuple):
-    """Where an offset stands: the group's place in a partition."""
+    """A group and a partition: the key of a committed offset."""
 
     group_id: str
     partition: PartitionId
 
 
-# --- changes: what one transaction does to a shard, in order
+# --- changes of a shard, in order, in one transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +92,7 @@ class PutGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropGroup:
-    """Forget a group with all its offsets; with `unless_offsets`, only when it has none."""
+    """Delete a group with all its offsets; with `unless_offsets`, only if it has none."""
 
     group_id: str
     unless_offsets: bool = False
@@ -107,7 +106,7 @@ class PutOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropOffset:
-    """Forget an offset; with `committed_at_ms`, only the one committed then, so that a newer one survives."""
+    """Delete an offset; with `committed_at_ms`, only the one committed then, so that a newer one is kept."""
 
     at: GroupOffset
     committed_at_ms: int | None = None
@@ -132,7 +131,7 @@ class ShardCommit:
 
 @lru_cache(maxsize=8192)
 def shard_of(group_id: str, shards: int) -> int:
-    """Kafka's choice: Java's hash of the string, its sign dropped, modulo the number of shards."""
+    """The shard of a group as in Kafka: Java's string hash without sign, modulo the number of shards."""
     units = group_id.encode("utf-16-be", "surrogatepass")
     hashed = 0
     for high, low in zip(units[::2], units[1::2], strict=True):

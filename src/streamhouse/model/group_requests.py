@@ -1,10 +1,10 @@
-"""Calls: what members and administrators ask of a group, and what they are answered.
+"""Group requests: requests of members and administrators to groups, and their results.
 
-Data path   wire -> **calls** -> groups -> **calls** -> wire
-Owns        the nouns of both directions, in our own vocabulary
-Leaves      versions and codes to the wires; what is at rest to `model.group`
+Data path   wire -> **group_requests** -> groups -> **group_requests** -> wire
+Owns        the types of both directions
+Leaves      versions and codes to the wires; stored state to `model.group`
 
-An answer that is an error is raised, or stands in the place of its part where one call has many parts.
+Errors are raised, or are the result of a part if one call has many parts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinResult:
-    """A generation, as one of its members learns of it; only the leader is told who the `members` are."""
+    """A generation, for one of its members; only the leader gets the `members`."""
 
     generation: int
     protocol_type: str | None
@@ -57,7 +57,7 @@ class JoinResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRequest:
-    """A member asks for its assignment; the leader brings those of all."""
+    """A member requests its assignment; the leader sends those of all."""
 
     member_id: str
     instance_id: str | None = None
@@ -76,7 +76,7 @@ class SyncResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRef:
-    """Who speaks: a member of a generation, or, with nothing of it, somebody outside group management."""
+    """The caller: a member of a generation, or without any field a client outside of group management."""
 
     member_id: str = ""
     instance_id: str | None = None
@@ -85,7 +85,7 @@ class MemberRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveRequest:
-    """A member that leaves, or, without its id, the static member that is to be removed."""
+    """A member that leaves, or without its id, the static member to remove."""
 
     member_id: str = ""
     instance_id: str | None = None
@@ -110,7 +110,7 @@ class DescribedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedGroup:
-    """Metadata and assignments are told only of a stable group, and so is the protocol."""
+    """A described group; metadata, assignments and protocol are only set if the group is stable."""
 
     group_id: str
     state: GroupState
@@ -129,13 +129,13 @@ class ListedGroup:
 
 
 Fetched = Mapping[TopicPartition, CommittedOffset]
-"""What a group has committed; partitions without a commit are left out."""
+"""Committed offsets of a group; partitions without a commit are left out."""
 
 Stable = Mapping[TopicPartition, CommittedOffset | UnstableOffsets]
-"""The same for whoever wants no offset that a transaction is about to change: an error stands in its place."""
+"""The same with require_stable: an offset that an open transaction may change is an error."""
 
 Outcomes = Mapping[TopicPartition, StreamhouseError | None]
-"""What became of each partition; None: it is done."""
+"""The outcome of each partition; None: success."""
 
 LeaveResults = Sequence[StreamhouseError | None]
-"""What became of each leaver, in their order; None: it has left."""
+"""The outcome of each leaving member, in order; None: success."""

@@ -18,10 +18,10 @@ from streamhouse.model.segment import Run
 from streamhouse.model.topic import TopicConfig
 
 GROWTH: Final = 4
-"""A merged run is at least so many times as large as the largest that it is made of, where that many are asked for."""
+"""Minimum size of a merged run, as a multiple of its largest input run."""
 
 SHARE_OF_RETENTION: Final = 10
-"""A merged run spans at most this part of what retention keeps: it deletes whole runs."""
+"""Maximum share of the retention that a merged run may span, because retention deletes whole runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class MergeLimits:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much consecutive runs are together."""
+    """The total of consecutive runs."""
 
     size_bytes: int = 0
     earliest_ms: int | None = None
@@ -55,7 +55,7 @@ class Extent:
 
 
 def merge_limits(config: TopicConfig, *, at_least: int, below_bytes: int, max_bytes: int) -> MergeLimits:
-    """The agent's limits, made narrower by what the topic's retention needs."""
+    """The agent's limits, narrowed by the topic's retention."""
     span_ms = None
     if config.deletes and config.retention_ms >= 0:
         span_ms = config.retention_ms // SHARE_OF_RETENTION
@@ -149,7 +149,7 @@ def _grows(window: Sequence[Run], limits: MergeLimits) -> bool:
 
 
 ALL_STABLE: Final = 2**63 - 1
-"""An end of what is stable that no log reaches."""
+"""A stable end above every log."""
 
 
 class DirtyRange:

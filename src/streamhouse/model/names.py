@@ -1,4 +1,4 @@
-"""Names: topics, partitions, sessions, and which strings may be one.
+"""Names: ids of topics, partitions and sessions, and Kafka's rule for topic names.
 
 Owns        the identity types and the rule for topic names (Kafka's)
 Leaves      whether a topic exists to the metadata store
@@ -20,7 +20,8 @@ _LEGAL: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 
 class TopicPartition(NamedTuple):
-    """What clients name. A tuple, not a dataclass: it keys dictionaries on the hot path, and a tuple hashes in C."""
+    """A partition by topic name, as clients use it. A tuple, because it is a dictionary key on the hot path, and a
+    tuple hashes in C."""
 
     topic: str
     partition: int
@@ -30,7 +31,7 @@ class TopicPartition(NamedTuple):
 
 
 class PartitionId(NamedTuple):
-    """What the stores name: survives nothing that the topic id doesn't, so a re-created topic shares nothing."""
+    """A partition by topic id, as the stores use it, so that a recreated topic shares nothing with the old one."""
 
     topic_id: TopicId
     partition: int

@@ -1,11 +1,11 @@
-"""Adoption: which objects that no row names are registered when a database was lost or is older than its object store.
+"""Orphan adoption: which unreferenced objects to register after a database was lost or restored from an older dump.
 
-Owns        the nouns, and the choice for one partition
+Owns        the types, and the choice for one partition
 Leaves      finding objects to `admin.orphan_adoption`, writing rows to the metadata store
 
-What a leader wrote under one epoch never contradicts itself, so of objects with the same epoch and overlapping offsets
-any may be taken. A later epoch begins where the one before it ended: what an older leader wrote beyond that was never
-published. Nothing is guessed: what fits nowhere is refused with the reason, and stays where it is.
+Records of one epoch never contradict each other, so of objects with the same epoch and overlapping offsets any may be
+used. A later epoch begins where the previous one ended: records of the older leader above that were never published.
+Objects that don't fit are rejected with the reason, and kept.
 """
 
 from bisect import bisect_left, bisect_right
@@ -27,7 +27,7 @@ class EpochRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A run that no row names. `is_rewritten`: merging or compaction made it in the place of registered ones."""
+    """An unregistered run. `is_rewritten`: written by merging or compaction in place of registered ones."""
 
     run: Run
     is_rewritten: bool
@@ -66,7 +66,7 @@ class Adoption:
 
 
 class EpochEnds:
-    """Where epochs end: at the first offset that a later one has."""
+    """The ends of epochs: the first offset of a later epoch."""
 
     def __init__(self, spans: Iterable[EpochRange]) -> None:
         starts: dict[int, int] = {}
@@ -86,7 +86,7 @@ class EpochEnds:
 
 
 class Coverage:
-    """Offsets that registered runs hold, and those chosen so far."""
+    """Offsets in registered runs, and in those chosen so far."""
 
     def __init__(self, spans: Iterable[tuple[int, int]] = ()) -> None:
         self._spans = sorted(spans)
@@ -99,7 +99,7 @@ class Coverage:
         return (at > 0 and self._spans[at - 1][1] > base) or (at < len(self._spans) and self._spans[at][0] < end)
 
     def holds(self, base: int, end: int) -> bool:
-        """Whether all of [base, end) is held."""
+        """Whether all of [base, end) is covered."""
         at = max(bisect_right(self._spans, (base, 2**63)) - 1, 0)
         for start, stop in self._spans[at:]:
             if start > base:
@@ -113,7 +113,7 @@ class Coverage:
 def choose_runs(
     named: Sequence[Run], candidates: Sequence[Candidate], *, log_start: int, epoch_ends: EpochEnds
 ) -> RunChoice:
-    """Which candidates of one partition to register beside the runs that rows name and that are there."""
+    """The candidates of one partition to register besides the existing registered runs."""
     refused: list[RejectedRun] = []
     fitting: list[Candidate] = []
     below: list[Run] = []
@@ -158,7 +158,7 @@ def _replacements(named: Sequence[Run], candidates: Sequence[Candidate]) -> tupl
 
 
 def _longest_cover(runs: Sequence[Run]) -> list[Run]:
-    """Runs without overlap that hold the most offsets; of equal ones the fewest runs."""
+    """The runs without overlap that cover the most offsets; with equal coverage the fewest runs."""
     ordered = sorted(runs, key=lambda run: (run.end, run.base, run.object_key))
     ends = [run.end for run in ordered]
     best: list[tuple[int, int]] = [(0, 0)]

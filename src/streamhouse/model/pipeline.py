@@ -19,7 +19,7 @@ from typing import Any, Final, NewType
 from streamhouse.model.table import Column
 
 GENERATION: Final = "generation"
-"""In a status' progress: of which beginning it tells."""
+"""The key of the generation in a status' progress."""
 
 PipelineName = NewType("PipelineName", str)
 SupervisorId = NewType("SupervisorId", str)
@@ -32,22 +32,22 @@ class Kind(StrEnum):
 
 
 class DesiredState(StrEnum):
-    """What its owner was told to do with it."""
+    """The desired state of a pipeline."""
 
     RUN = "run"
     PAUSE = "pause"
 
 
 class Phase(StrEnum):
-    """What it does, as its supervisor says."""
+    """The phase of a pipeline, as reported by its supervisor."""
 
-    WAITING = "waiting"  # nobody has taken it yet
+    WAITING = "waiting"  # no supervisor has taken it yet
     STARTING = "starting"  # no micro-batch is done yet
     RUNNING = "running"  # one micro-batch is done, or there was nothing to read
-    BACKING_OFF = "backing off"  # it failed and will be tried again
-    FAILED = "failed"  # it will not be tried again until it is changed or restarted
+    BACKING_OFF = "backing off"  # it failed and will be retried
+    FAILED = "failed"  # it will not be retried until it is changed or restarted
     PAUSED = "paused"
-    DONE = "done"  # its trigger asked for one round
+    DONE = "done"  # its trigger runs once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """What a user says; `shape` is None until somebody with a Spark has looked at the text."""
+    """A definition by a user; `shape` is None until Spark has analysed the text."""
 
     name: PipelineName
     kind: Kind
@@ -91,7 +91,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """A definition as it is kept. `revision` grows with every change of it, `generation` with every new beginning."""
+    """A stored definition. `revision` grows with every change, `generation` with every start from a new position."""
 
     definition: Definition
     revision: int
@@ -105,7 +105,7 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ownership:
-    """A lease. `epoch` names one time of one owner: it never comes back, not for another pipeline either."""
+    """The lease of a pipeline. `epoch` is unique over all owners and pipelines."""
 
     supervisor: SupervisorId
     epoch: int
@@ -115,7 +115,7 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """Under which ownership something is committed."""
+    """The ownership under which something is committed."""
 
     pipeline: PipelineName
     epoch: int
@@ -123,10 +123,8 @@ class Fence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What the owner last told. Rates are rows per second; `lag_records` is what its topics hold beyond it.
-
-    `late_rows`: rows that came later than a watermark allows, since the generation began.
-    """
+    """The last status reported by the owner. Rates are rows per second; `lag_records` is the number of unread records.
+    `late_rows`: rows later than the watermark since the start of the generation."""
 
     phase: Phase = Phase.WAITING
     revision: int = 0
@@ -150,7 +148,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPipeline:
-    """A pipeline, who runs it now, and what was last told of it."""
+    """A pipeline, its owner, and its last status."""
 
     pipeline: Pipeline
     owner: Ownership | None
@@ -162,14 +160,14 @@ class StoredPipeline:
 
     @property
     def has_run(self) -> bool:
-        """Whether this generation was heard of at a micro-batch."""
+        """Whether this generation has reported a micro-batch."""
         generation = (self.status.progress or {}).get(GENERATION, self.pipeline.generation)
         return self.status.batch_id is not None and generation == self.pipeline.generation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A line of a pipeline's log."""
+    """An event of a pipeline's log."""
 
     at_ms: int
     level: str
@@ -178,7 +176,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineReport:
-    """What a supervisor says of a pipeline that it runs under an epoch. `status` None: nothing new."""
+    """A supervisor's report of a pipeline that it runs under an epoch. `status` None: unchanged."""
 
     name: PipelineName
     epoch: int
@@ -196,7 +194,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supervisor:
-    """A supervisor that is alive; `pipelines` are those that it owns."""
+    """A live supervisor; `pipelines` are those that it owns."""
 
     supervisor: SupervisorId
     host: str
@@ -206,15 +204,13 @@ class Supervisor:
 
 
 PHASES: Final = 3
-"""How many operators of a query a reason shows."""
+"""Maximum operators of a query in a reason."""
 
 
 def loses_place(old: Shape | None, new: Shape | None, *, is_same_text: bool = False) -> str | None:
-    """Why a changed definition can't go on where the old one stands, or None.
-
-    `is_same_text`: comments and layout aside. Then the query is the same, also where its signature can't be compared
-    or the columns of its tables have changed since.
-    """
+    """Why a changed definition can't continue from the old position, or None. `is_same_text`: equal apart from comments
+    and layout. Then the query is the same, even if its signature can't be compared or columns of its tables have
+    changed."""
     if old is None or new is None:
         return None
     if old.streams != new.streams:
@@ -229,7 +225,7 @@ def loses_place(old: Shape | None, new: Shape | None, *, is_same_text: bool = Fa
 
 
 def moved_tables(old: Shape, new: Shape) -> str | None:
-    """Which of the query's names stand for other places than they did, or None."""
+    """Which of the query's tables have moved, or None."""
     if old.version != new.version or old.tables == new.tables:
         return None
     return f"it reads other places; was={', '.join(old.tables) or 'none'} is={', '.join(new.tables) or 'none'}"
@@ -255,7 +251,7 @@ def _only_in(lines: Sequence[str], others: Sequence[str]) -> str:
 
 
 def fair_share(pipelines: int, supervisors: int) -> int:
-    """How many pipelines one of so many supervisors should run."""
+    """The number of pipelines that each supervisor should run."""
     return -(-pipelines // max(1, supervisors))
 
 
@@ -321,7 +317,7 @@ class ViewState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewPage:
-    """Rows in the order of their keys; `cursor` is where the next page begins, None at the end."""
+    """Rows in key order; `cursor` is the start of the next page, None at the end."""
 
     rows: tuple[ViewRow, ...]
     cursor: str | None
@@ -332,7 +328,7 @@ WorkerId = NewType("WorkerId", str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlWorker:
-    """`token` is what it wants to be shown; `busy` is how many questions it answers now."""
+    """A SQL worker; requests to it need `token`; `busy` is its number of running queries."""
 
     worker: WorkerId
     address: str

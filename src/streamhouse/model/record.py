@@ -1,10 +1,10 @@
-"""Record: what people publish and read, before and after it has a place in a log.
+"""Records as clients publish and read them.
 
 Data path   HTTP, gRPC -> **record** -> broker.records -> batches; batches -> **record** -> HTTP, gRPC
-Owns        the nouns
-Leaves      bytes of batches to `format.records`, where a record goes to `broker.forwarding`
+Owns        the types
+Leaves      bytes of batches to `format.records`, choosing partitions to `broker.forwarding`
 
-Tuples, not dataclasses: they are made by the thousand, and a tuple is made in C.
+Tuples, not dataclasses: thousands are created, and a tuple is created in C.
 """
 
 from enum import StrEnum
@@ -14,7 +14,7 @@ Header: TypeAlias = tuple[str, bytes | None]
 
 
 class NewRecord(NamedTuple):
-    """A record that has no place yet; without a partition its key chooses one, without a time it gets the present."""
+    """A record to publish; without a partition the key decides, without a timestamp it gets the current time."""
 
     value: bytes | None
     key: bytes | None = None
@@ -32,18 +32,18 @@ class StoredRecord(NamedTuple):
 
 
 class Acks(StrEnum):
-    """What a publisher waits for."""
+    """What an acknowledgement means."""
 
     BUFFERED = "buffered"
-    """It is in the memory of the partition's leader, or on its way there; nobody is told when it fails after that."""
+    """The record is in the leader's memory, or in flight to it; later failures are not reported."""
     WAL = "wal"
-    """It is durable in the write-ahead log, and never lost after that."""
+    """The record is durable in the write-ahead log."""
     STORED = "stored"
-    """A registered segment in the object store holds it."""
+    """The record is in a registered segment in the object store."""
 
 
 class Receipt(NamedTuple):
-    """Where a record went; `offset` is None where it is buffered at another agent and its place isn't known."""
+    """Partition and offset of a record; `offset` is None if another agent buffers it."""
 
     partition: int
     offset: int | None

@@ -1,11 +1,11 @@
-"""Replay: a batch that comes again is done only if it is made of the same as the one that was committed.
+"""Replay: a repeated batch counts as committed only if its input is that of the committed one.
 
-Data path   a checkpoint's offsets -> covers, stored with a commit -> **replay** -> done, or refused
+Data path   a checkpoint's offsets -> covers, stored with a commit -> **replay** -> committed, or rejected
 Owns        what counts as the same batch
-Leaves      reading checkpoints to `runtime.checkpoint`, keeping what was committed to each target
+Leaves      reading checkpoints to `runtime.checkpoint`, storing commits to each target
 
-`covers` says what a batch is made of: the source offsets at its end, as text or as a digest of it; where those aren't
-known, how many records it has. Commits of older versions have none, and count as done by their number.
+`covers` is the input of a batch: the source offsets at its end, as text or digest; if those are unknown, the number of
+its records. Commits of older versions have none; they are compared by their number only.
 """
 
 from typing import Final
@@ -13,16 +13,14 @@ from typing import Final
 from streamhouse.errors import CheckpointMismatch
 
 MAX_COVERS: Final = 1000
-"""Characters; longer ones are told by a digest."""
+"""Maximum length in characters; longer ones are replaced by a digest."""
 RECORDS: Final = "records="
-"""How `covers` begins where only the number of records is known."""
+"""The prefix of `covers` if only the number of records is known."""
 
 
 def is_replay(target: str, *, batch: int, covers: str | None, last: int | None, last_covers: str | None) -> bool:
-    """Whether a batch was committed before; `last` is the newest that was.
-
-    Raises `CheckpointMismatch` for one that has the number of a commit, and isn't it.
-    """
+    """Whether a batch was committed before; `last` is the newest commit. Raises `CheckpointMismatch` if it has the
+    number of a commit with another input."""
     if last is None or batch > last:
         return False
     if not can_compare(covers, last_covers):
@@ -33,5 +31,5 @@ def is_replay(target: str, *, batch: int, covers: str | None, last: int | None, 
 
 
 def can_compare(one: str | None, other: str | None) -> bool:
-    """Whether both are known, and of one kind."""
+    """Whether both are known and of the same kind."""
     return one is not None and other is not None and one.startswith(RECORDS) == other.startswith(RECORDS)

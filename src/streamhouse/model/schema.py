@@ -1,6 +1,6 @@
-"""Schema: the nouns of the registry: subjects and their versions, references, levels and modes.
+"""Schema registry types: subjects and their versions, references, levels and modes.
 
-Owns        the nouns; how subjects and contexts are written
+Owns        the types; the notation of subjects and contexts
 Leaves      the languages to `schemas`, rules to `broker.schemas`, rows to the metadata store
 
 A subject lives in a context. Ids are numbers of a context, versions are numbers of a subject. Confluent's notation is
@@ -13,13 +13,13 @@ from typing import Final, NamedTuple, Self
 
 DEFAULT_CONTEXT: Final = "."
 GLOBAL_CONTEXT: Final = ".__GLOBAL"
-"""Has no subjects: its rules hold in every context that has none of its own."""
+"""The global context without subjects: its rules apply to every context without rules of its own."""
 EVERY_CONTEXT: Final = ":*:"
 RESERVED_NAMES: Final = frozenset({"__GLOBAL", "__EMPTY"})
 
 
 class Subject(NamedTuple):
-    """A name under which versions of a schema follow each other; without a name it stands for its whole context."""
+    """A named sequence of schema versions; without a name it means its whole context."""
 
     context: str
     name: str
@@ -29,7 +29,7 @@ class Subject(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read Confluent's notation; every text is some subject's."""
+        """Parse Confluent's notation; every text is valid."""
         if not text.startswith(":."):
             return cls(DEFAULT_CONTEXT, text)
         context, _, name = text[1:].partition(":")
@@ -42,18 +42,18 @@ class Subject(NamedTuple):
 
     @property
     def scopes(self) -> tuple["Subject", "Subject", "Subject"]:
-        """Whose rules hold for this subject, strongest first."""
+        """The scopes whose rules apply to this subject, in order of precedence."""
         return self, Subject(self.context, ""), Subject(GLOBAL_CONTEXT, "")
 
 
 def context_name(text: str) -> str:
-    """A context as it stands in a path, `staging`, `.staging` or `:.staging:`, by its one name."""
+    """The canonical name of a context in a path: `staging`, `.staging` or `:.staging:`."""
     name = text.removeprefix(":").removesuffix(":")
     return name if name.startswith(".") else f".{name}"
 
 
 class Level(StrEnum):
-    """Which versions of a subject a new one must get along with, and in which direction."""
+    """Compatibility level: the versions with which a new one must be compatible, and in which direction."""
 
     NONE = "NONE"
     BACKWARD = "BACKWARD"
@@ -88,7 +88,7 @@ class Mode(StrEnum):
 
 
 class Deleted(StrEnum):
-    """What a listing does with versions that were deleted, and can still be seen."""
+    """Whether a listing includes soft-deleted versions."""
 
     WITHOUT = "without"
     WITH = "with"
@@ -96,17 +96,17 @@ class Deleted(StrEnum):
 
 
 class Check(StrEnum):
-    """What is asked of the schema ids in the records of a topic."""
+    """The check of schema ids in the records of a topic."""
 
     OFF = "false"
     ID = "id"
-    """That the registry knows them."""
+    """The registry must know them."""
     SUBJECT = "subject"
-    """That they belong to the topic's subject, `<topic>-value` or `<topic>-key`."""
+    """They must belong to the topic's subject, `<topic>-value` or `<topic>-key`."""
 
 
 class Reference(NamedTuple):
-    """A schema that another one needs: `name` is what that one calls it. The subject is as its author wrote it."""
+    """A reference to another schema, by its `name` in the referring schema. The subject is as written by the author."""
 
     name: str
     subject: str
@@ -164,7 +164,7 @@ class RegisteredSchema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What was set for one subject or context. `config` is a JSON object with Confluent's names."""
+    """The rules of one subject or context. `config` is a JSON object with Confluent's names."""
 
     config: str | None = None
     mode: Mode | None = None
@@ -172,7 +172,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectState:
-    """All that a decision about a subject needs. `revision` is another one after every change of its versions."""
+    """The state of a subject for a decision. `revision` changes with every change of its versions."""
 
     subject: Subject
     revision: int

@@ -1,7 +1,7 @@
 """Segments: immutable objects, and the runs of partitions inside them.
 
-Owns        the nouns
-Leaves      their bytes to `format.segment`, their rows to the metadata store, their making to `session.flush`
+Owns        the types
+Leaves      their bytes to `format.segment`, their rows to the metadata store, writing them to `session.flush`
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,10 +13,8 @@ from streamhouse.model.transaction import AbortedTransaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedProducers:
-    """Where the index stands that has the producers' state after a run which was placed, and so has none of its own.
-
-    `is_doubtful`: records lie between the two that nobody could read.
-    """
+    """The location of the producer snapshot for a run of an external commit, which has none of its own. `is_doubtful`:
+    unreadable records lie between the two."""
 
     object_key: str
     position: int
@@ -52,7 +50,7 @@ class Run:
 
 
 def where_snapshot_is(run: Run) -> Run:
-    """The run as if it had the index that has the producers' state: a placed one has the state of a run before it."""
+    """The run with the location of its producer snapshot: a run of an external commit has that of an earlier run."""
     carried = run.carried
     if carried is None:
         return run
@@ -80,7 +78,7 @@ class SegmentCommit:
     aborted: Mapping[PartitionId, tuple[AbortedTransaction, ...]] = field(default_factory=dict)
 
     def only(self, runs: Iterable[Run]) -> "SegmentCommit":
-        """The commit of these of its runs, and of what is aborted in them."""
+        """The commit restricted to these runs, with the transactions aborted in them."""
         remaining = tuple(runs)
         partitions = {run.partition for run in remaining}
         aborted = {partition: each for partition, each in self.aborted.items() if partition in partitions}

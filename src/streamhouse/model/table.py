@@ -25,7 +25,7 @@ NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Connector(StrEnum):
-    """Where rows come from or go to."""
+    """The connector of a table."""
 
     TOPIC = "topic"
     FILES = "files"
@@ -38,11 +38,11 @@ class Connector(StrEnum):
 
 
 CONNECTION: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
-"""What a connection to a database may be called."""
+"""Valid names of connections to databases."""
 MADE_BY: Final = "pipeline"
-"""The option of a topic's definition that came from a pipeline: which. Nobody writes it into SQL."""
+"""The option with the pipeline that created a topic's definition; not allowed in SQL."""
 LAKE: Final = (Connector.ICEBERG, Connector.DELTA, Connector.PARQUET)
-"""Tables that other engines read."""
+"""Formats of lake tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """`columns` None: whoever reads finds out; `key` names columns of it; `text` is its CREATE TABLE, if it has one."""
+    """A table. `columns` None: inferred when it is read; `key` names columns; `text` is its CREATE TABLE, if any."""
 
     name: str
     connector: Connector
@@ -76,7 +76,7 @@ def is_under(path: str, root: str) -> bool:
 
 
 def _absolute(path: str) -> str:
-    """Without the several ways to write a local path as a URL, and without a slash at the end."""
+    """The canonical form of a local path or URL, without a trailing slash."""
     if path.startswith("file:"):
         path = "/" + path.removeprefix("file:").lstrip("/")
     return path.rstrip("/")
@@ -154,13 +154,13 @@ OBJECTS: Final = "objects"
 """The store in an agent's data folder, where it wasn't told of another."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
-"""What tables and pipelines may both be called."""
+"""Valid names of tables and pipelines."""
 _NAMES: Final = "must begin with a letter, a digit or _, then also . and -, 200 characters at most"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSettings:
-    """A topic as a lake table; `location` and `partition_by` are empty where the topic says nothing of it."""
+    """A topic's lake table; `location` and `partition_by` are empty if the topic doesn't set them."""
 
     topic: str
     name: str
@@ -173,7 +173,7 @@ class TableSettings:
 
 
 def table_settings(topic: str, own: Mapping[str, str]) -> TableSettings | None:
-    """The table that a topic's own settings ask for, if they do; raises `InvalidConfig` where it can't be."""
+    """The lake table of a topic's settings, if they define one; raises `InvalidConfig`."""
     fmt = own.get("table.format", NO_TABLE)
     if fmt == NO_TABLE:
         return None
@@ -188,7 +188,7 @@ def table_settings(topic: str, own: Mapping[str, str]) -> TableSettings | None:
             location=parse_location(own.get("table.location", "")),
             commit_interval_ms=int(own.get("table.commit.interval.ms", COMMIT_INTERVAL_MS)),
         )
-    except ValueError as error:  # settings that a later release has put there
+    except ValueError as error:  # settings of a later release
         raise InvalidConfig(f"topic setting has a bad value; topic={topic} why={error}") from None
     _check(settings)
     return settings

@@ -1,7 +1,7 @@
-"""Topic: a name, an id, a number of partitions and the settings people give it.
+"""Topic: a name, an id, a number of partitions and its settings.
 
-Owns        what a topic's own settings and the defaults add up to, and refusing what makes no sense
-Leaves      which settings there are to `topic_settings`; acting on them: `broker` appends and cleans by them
+Owns        merging a topic's settings with defaults, and rejecting invalid ones
+Leaves      the list of settings to `topic_settings`; applying them to `broker`
 """
 
 import difflib
@@ -19,15 +19,15 @@ from streamhouse.model.topic_settings import REPLICATION_FACTOR, TOPIC_SETTINGS,
 RecordPart: TypeAlias = Literal["key", "value"]
 
 MAX_NAMED: Final = 100
-"""Characters of a wrong name or value that an error repeats."""
+"""Maximum length of an invalid name or value in an error."""
 
 NO_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({})
-"""Nobody changed the defaults of topics."""
+"""No changed defaults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """The settings in force for a topic, parsed once."""
+    """The effective settings of a topic, parsed once."""
 
     retention_ms: int
     retention_bytes: int
@@ -42,11 +42,11 @@ class TopicConfig:
     max_compaction_lag_ms: int
     min_cleanable_dirty_ratio: float
     schema_checks: Mapping[RecordPart, Check] = field(default_factory=dict)
-    """Of keys, of values, or of both; without those that are off."""
+    """The schema checks of keys and values; those that are off are left out."""
 
 
 def topic_values(overrides: Mapping[str, str], defaults: Mapping[str, str] = NO_DEFAULTS) -> Mapping[str, str]:
-    """Every setting's text: the topic's own, else the agent's default for topics, else what is built in."""
+    """The text of every setting: the topic's own, else the agent's default, else the built-in default."""
     return {name: overrides.get(name, defaults.get(name, setting.default)) for name, setting in TOPIC_SETTINGS.items()}
 
 
@@ -79,7 +79,7 @@ def parse_topic_config(overrides: Mapping[str, str], defaults: Mapping[str, str]
 
 
 def _schema_checks(values: Mapping[str, str]) -> Mapping[RecordPart, Check]:
-    """Where both names of a setting were used, the stricter one holds."""
+    """If both names of a setting are used, the stricter one is effective."""
     checks: dict[RecordPart, tuple[str, str]] = {
         "key": (values["streamhouse.schema.validation.key"], values["confluent.key.schema.validation"]),
         "value": (values["streamhouse.schema.validation"], values["confluent.value.schema.validation"]),
@@ -92,7 +92,7 @@ def _schema_checks(values: Mapping[str, str]) -> Mapping[RecordPart, Check]:
 
 
 def check_topic_config(overrides: Mapping[str, str], defaults: Mapping[str, str], *, topic: str = "") -> None:
-    """Raise `InvalidConfig` for settings that a topic, of this name, can't be given now."""
+    """Raise `InvalidConfig` for settings that are invalid for a topic of this name."""
     parse_topic_config(overrides, defaults)
     check_lags(topic_values(overrides, defaults))
     table_settings(topic, overrides)
@@ -114,7 +114,7 @@ def keep_replication_factor(before: Mapping[str, str], after: Mapping[str, str])
 
 
 def find_setting(name: str) -> TopicSetting:
-    """The setting of this name; raises `InvalidConfig` for one that there isn't."""
+    """The setting of this name; raises `InvalidConfig` if it is unknown."""
     if (setting := TOPIC_SETTINGS.get(name)) is not None:
         return setting
     named = name[:MAX_NAMED]
@@ -144,5 +144,5 @@ class Topic:
 
     @property
     def replication_factor(self) -> int:
-        """How many replicas were asked for; tools compare it, and nothing else depends on it."""
+        """The requested replication factor; tools compare it, and it has no other effect."""
         return int(self.overrides.get(REPLICATION_FACTOR, TOPIC_SETTINGS[REPLICATION_FACTOR].default))

@@ -1,7 +1,7 @@
-"""Topic settings: Kafka's names for what a topic can be told, with type, default and meaning.
+"""Topic settings: Kafka's settings of topics, with type, default and description.
 
-Owns        which settings exist, how their values are checked, and which of them are accepted for compatibility alone
-Leaves      what they add up to, `TopicConfig`, to `topic`; acting on it to `broker`; tables to `table`
+Owns        the settings, checks of their values, and which are accepted for compatibility only
+Leaves      the effective `TopicConfig` to `topic`; applying it to `broker`; tables to `table`
 """
 
 import re
@@ -37,7 +37,7 @@ _REPLICA: Final = re.compile(r"[0-9]{1,10}:[0-9]{1,10}")
 
 
 class SettingType(Enum):
-    """What kind of value a setting has, in Kafka's words, by which tools choose how to show and to edit it."""
+    """The type of a setting in Kafka's terms, which tools use for display and editing."""
 
     BOOLEAN = "boolean"
     STRING = "string"
@@ -49,8 +49,8 @@ class SettingType(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSetting:
-    """`synonym` is what Kafka calls the same setting where it is the default of all topics of a broker; empty where
-    brokers have none."""
+    """A topic setting. `synonym` is Kafka's name of the broker setting with the default of all topics; empty if there
+    is none."""
 
     name: str
     type: SettingType
@@ -98,7 +98,7 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
 
 
 def split_list(text: str) -> list[str]:
-    """The items of a list as it is written: with commas, and nothing for an empty text."""
+    """The items of a comma-separated list; none for an empty text."""
     return [part.strip() for part in text.split(",")] if text.strip() else []
 
 

@@ -1,11 +1,11 @@
-"""Transactions: what is kept of a transactional producer, and what ends in a partition with its transaction.
+"""Transactions: the stored state of transactional producers, markers, and aborted transactions.
 
-Owns        the nouns
-Leaves      which change follows which to `model.transaction_transitions`, rows to the metadata store, who acts when to
-            `broker.transactions`, what a marker looks like to `format.transactions`
+Owns        the types
+Leaves      transitions to `model.transaction_transitions`, rows to the metadata store, coordination to
+            `broker.transactions`, the bytes of markers to `format.transactions`
 
-A transaction is a row, and every step of it is one guarded change of that row: whoever asks, and however often. No
-agent keeps anything of it that may not be lost, so any agent may serve any transaction.
+A transaction is a row, and every step is one guarded, idempotent change of that row. Agents have no state of it that
+may not be lost, so any agent may serve any transaction.
 """
 
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from streamhouse.model.group import CommittedOffset
 from streamhouse.model.names import PartitionId
 
 MAX_EPOCH: Final = 2**15 - 1
-"""The last one is kept for fencing: a producer whose epoch would reach it gets another id."""
+"""The last epoch is reserved for fencing: a producer whose epoch would reach it gets another id."""
 
 MAX_NUMBER: Final = 2**31 - 1
-"""Markers have no room for more."""
+"""The maximum that fits in a marker."""
 
 
 class TransactionState(StrEnum):
@@ -34,12 +34,12 @@ class TransactionState(StrEnum):
 
     @property
     def is_prepared(self) -> bool:
-        """Whether it is decided, and its markers are still to be written."""
+        """Whether it is decided, and its markers are not all written."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
 class ProducerIdentity(NamedTuple):
-    """An id, and which incarnation of it."""
+    """A producer id and its epoch."""
 
     producer_id: int
     epoch: int
@@ -49,7 +49,7 @@ class ProducerIdentity(NamedTuple):
 
 
 class TransactionCall(NamedTuple):
-    """Who speaks for a transaction."""
+    """The caller of a transaction's request."""
 
     transactional_id: str
     producer: ProducerIdentity
@@ -72,7 +72,7 @@ class InitProducerRequest:
 
 
 class PendingOffset(NamedTuple):
-    """An offset that is committed if its transaction is."""
+    """An offset that is committed with its transaction."""
 
     partition: PartitionId
     committed: CommittedOffset
@@ -112,15 +112,15 @@ class StoredTransaction:
 
     @property
     def marker(self) -> Marker:
-        """What its partitions are to be told; of a transaction that is decided."""
+        """The marker for its partitions; only of a decided transaction."""
         assert self.state.is_prepared, f"not decided; transaction={self!r}"
         is_commit = self.state is TransactionState.PREPARE_COMMIT
         return Marker(producer=self.marked_as, number=self.number, is_commit=is_commit)
 
 
 class AbortedTransaction(NamedTuple):
-    """In a partition: of this producer's batches of transactions, those in [first_offset, last_offset] are void; at
-    `last_offset` stands the marker that says so."""
+    """An aborted transaction in a partition: transactional batches of this producer in [first_offset, last_offset] must
+    be skipped; the marker is at `last_offset`."""
 
     producer_id: int
     first_offset: int

@@ -1,12 +1,11 @@
-"""Which change of a transaction follows which: Kafka's rules, from one row to the next.
+"""Transitions of a transaction: Kafka's rules, from one row to the next.
 
-Data path   a call -> the store holds the row -> **transaction changes** -> the store writes what came of it
-Owns        the life of a transactional id: who may speak for it, what each call does in each state, what a call that
-            comes again is answered
-Leaves      holding and writing the row, and the offsets that are decided with it, to the metadata store; markers to
-            `broker.transactions`
+Data path   a call -> the store locks the row -> **transaction_transitions** -> the store writes the result
+Owns        the states of a transactional id: which caller is valid, the effect of each call in each state, the result
+            of a repeated call
+Leaves      locking and writing the row, and its offsets, to the metadata store; markers to `broker.transactions`
 
-Every function returns the row as it should be; the very same object where nothing changes. A producer's identity is
+Every function returns the resulting row; the same object if nothing changes. A producer's identity is
 that of KIP-98, kept by itself over errors as in KIP-360, and changed by every end as in KIP-890 where the client knows.
 """
 
@@ -33,10 +32,10 @@ from streamhouse.model.transaction import (
 )
 
 NEVER: Final = -1
-"""When a transaction began that never did."""
+"""The start time of a transaction that never started."""
 
 MANY: Final = MAX_NUMBER // 2
-"""A producer that comes anew after so many transactions gets another id, and counts from the start."""
+"""Number of transactions after which a reinitialized producer gets another id, and counts from the start."""
 
 _PREPARED: Final = {True: TransactionState.PREPARE_COMMIT, False: TransactionState.PREPARE_ABORT}
 _COMPLETE: Final = {True: TransactionState.COMPLETE_COMMIT, False: TransactionState.COMPLETE_ABORT}
@@ -44,7 +43,7 @@ _COMPLETED: Final = {_PREPARED[kind]: _COMPLETE[kind] for kind in (True, False)}
 
 
 def new_transaction(request: InitProducerRequest, *, now_ms: int) -> StoredTransaction:
-    """A transactional id that nobody had. Who the client says it is doesn't matter: it was forgotten."""
+    """The row of a new transactional id. The client's claimed identity is ignored: it has expired."""
     producer = ProducerIdentity(request.fresh_id, 0)
     return StoredTransaction(
         transactional_id=request.transactional_id,
@@ -73,7 +72,9 @@ def init_producer(row: StoredTransaction, request: InitProducerRequest, *, now_m
         return row
     if row.state is TransactionState.ONGOING:
         return replace(_fenced(row, now_ms=now_ms), previous=request.known)
-    if request.known is not None and request.known == row.previous and row.producer.epoch < MAX_EPOCH:  # it comes again
+    if (
+        request.known is not None and request.known == row.previous and row.producer.epoch < MAX_EPOCH
+    ):  # a repeated request
         return _emptied(row, request, producer=row.producer, previous=row.previous, number=row.number, now_ms=now_ms)
     is_counted_out = row.number >= MANY
     return _emptied(
@@ -94,7 +95,7 @@ def add_partitions(
     limit: int,
     now_ms: int,
 ) -> StoredTransaction:
-    """Begin a transaction, or add to the one that is under way."""
+    """Start a transaction, or add to the ongoing one."""
     row = _check_caller(row, call)
     if row.state.is_prepared:
         raise ConcurrentTransactions(row.transactional_id)
@@ -109,7 +110,7 @@ def add_partitions(
 def add_offsets(
     row: StoredTransaction | None, call: TransactionCall, *, begins: bool, now_ms: int
 ) -> StoredTransaction:
-    """Have a transaction under way that offsets may be added to; with `begins`, it need not have been before."""
+    """Require an ongoing transaction for offsets; with `begins`, start one if necessary."""
     row = _check_caller(row, call)
     if row.state.is_prepared:
         raise ConcurrentTransactions(row.transactional_id)
@@ -121,12 +122,13 @@ def add_offsets(
 def end(
     row: StoredTransaction | None, call: TransactionCall, *, commit: bool, bump: bool, fresh_id: int, now_ms: int
 ) -> StoredTransaction:
-    """Decide, or find that the same was decided before. With `bump` the producer goes on under another identity."""
+    """Decide a transaction, or return the same earlier decision. With `bump` the producer continues with a new
+    identity."""
     row = _check_caller(row, call, or_previous=bump)
     is_again = call.producer != row.producer
     if row.state is TransactionState.ONGOING and not is_again:
         return _decided(row, commit=commit, bump=bump, fresh_id=fresh_id, now_ms=now_ms)
-    if row.state.is_prepared and bump and not is_again:  # of the one before: this one's hasn't begun
+    if row.state.is_prepared and bump and not is_again:  # of the previous one: this one has not started
         raise ConcurrentTransactions(row.transactional_id)
     if row.state is _PREPARED[commit]:
         return row
@@ -135,7 +137,7 @@ def end(
     if bump and not commit and not is_again and not row.state.is_prepared:
         return _skipped(row, fresh_id=fresh_id, now_ms=now_ms)
     raise InvalidTransactionState(
-        row.transactional_id, why=f"state is {row.state}, asked for is {'commit' if commit else 'abort'}"
+        row.transactional_id, why=f"state is {row.state}, requested is {'commit' if commit else 'abort'}"
     )
 
 
@@ -154,14 +156,14 @@ def expire(row: StoredTransaction | None, number: int, *, now_ms: int) -> Stored
 
 
 def complete(row: StoredTransaction | None, number: int, *, now_ms: int) -> StoredTransaction | None:
-    """Its markers are written: the next one may begin. None when there is nothing to do."""
+    """Complete after all markers are written; None if there is nothing to do."""
     if row is None or not row.state.is_prepared or row.number != number:
         return None
     return replace(row, state=_COMPLETED[row.state], partitions=(), changed_at_ms=now_ms)
 
 
 def due_at_ms(row: StoredTransaction) -> int | None:
-    """From when on somebody should look after it; None: there is nothing to do."""
+    """The time from which the sweeper handles it; None: never."""
     if row.state is TransactionState.ONGOING:
         return row.started_at_ms + row.timeout_ms
     return row.changed_at_ms if row.state.is_prepared else None
@@ -170,7 +172,7 @@ def due_at_ms(row: StoredTransaction) -> int | None:
 def _check_caller(
     row: StoredTransaction | None, call: TransactionCall, *, or_previous: bool = False
 ) -> StoredTransaction:
-    """The row, if the caller may speak for it: the producer, or the one before it who repeats what made it so."""
+    """The row if the caller is the producer, or the previous one that repeats the call that replaced it."""
     if row is None:
         raise UnknownProducerId(call.transactional_id, producer_id=call.producer.producer_id)
     has_ended = row.state not in (TransactionState.EMPTY, TransactionState.ONGOING)
@@ -207,7 +209,7 @@ def _begun(row: StoredTransaction, *, now_ms: int) -> StoredTransaction:
     """Nobody comes again as the producer before: its last answer was received, or this one wouldn't be known."""
     if row.state is TransactionState.ONGOING:
         return row
-    if row.number >= MAX_NUMBER:  # markers can't count on: whoever comes anew gets another id
+    if row.number >= MAX_NUMBER:  # numbers of markers are used up: a reinitialized producer gets another id
         raise ProducerFenced(row.transactional_id, epoch=row.producer.epoch, current=row.producer.epoch)
     return replace(
         row,
@@ -236,7 +238,7 @@ def _decided(row: StoredTransaction, *, commit: bool, bump: bool, fresh_id: int,
 
 
 def _skipped(row: StoredTransaction, *, fresh_id: int, now_ms: int) -> StoredTransaction:
-    """The end of a transaction that never came to anything here: only the identity changes, nobody needs a marker."""
+    """The end of a transaction without partitions: only the identity changes, no marker is needed."""
     producer = _next(row.producer, fresh_id=fresh_id)
     return replace(
         row,
@@ -250,7 +252,7 @@ def _skipped(row: StoredTransaction, *, fresh_id: int, now_ms: int) -> StoredTra
 
 
 def _fenced(row: StoredTransaction, *, now_ms: int) -> StoredTransaction:
-    """Aborted by somebody else than its producer, whom no partition listens to any more."""
+    """Abort and fence the producer."""
     producer = _above(row.producer)
     return replace(
         row,
