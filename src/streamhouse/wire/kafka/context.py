@@ -169,6 +169,11 @@ class Context(NamedTuple):
         resource = Resource(ResourceType.TRANSACTIONAL_ID, transactional_id)
         self.broker.security.access.check(self.caller, operation, resource)
 
+    def check_create_topic(self, topic: str) -> None:
+        """Raise `AccessDenied` unless the caller may create this topic, or every topic."""
+        if not self.allows_topic(Operation.CREATE, topic) and not self.allows_cluster(Operation.CREATE):
+            self.check_topic(Operation.CREATE, topic)
+
     def check_cluster(self, operation: Operation) -> None:
         self.broker.security.access.check(self.caller, operation, CLUSTER)
 

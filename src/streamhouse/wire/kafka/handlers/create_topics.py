@@ -72,8 +72,7 @@ async def handle(context: Context, request: CreateTopicsRequest) -> HandlerResul
 
 async def _create(context: Context, requested: CreatableTopic, *, dry_run: bool) -> CreatableTopicResult:
     try:
-        if not context.allows_cluster(Operation.CREATE):
-            context.check_topic(Operation.CREATE, requested.name)
+        context.check_create_topic(requested.name)
         check_topic_name(requested.name)
         overrides = dict(_overrides(requested))
         leaders = _assigned(context, requested) if requested.assignments else []

@@ -122,8 +122,7 @@ async def _find(context: Context, topic_id: UUID, name: str | None, *, create: b
     except UnknownTopic:
         if not (create and context.broker.settings.topics.auto_create):
             raise
-    if not context.allows_cluster(Operation.CREATE):
-        context.check_topic(Operation.CREATE, name)
+    context.check_create_topic(name)
     return await context.broker.topic(name, create=True)
 
 

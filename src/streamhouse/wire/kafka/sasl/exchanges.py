@@ -84,9 +84,16 @@ class ScramExchange:
     async def step(self, message: bytes) -> Step:
         if self._challenge is None or self._first is None:
             return await self._begin(parse_first(message))
-        reply = self._challenge.verify(message)
-        if self._caller is None:
-            raise NotAuthenticated(WRONG_LOGIN)
+        try:
+            reply = self._challenge.verify(message)
+            if self._caller is None:
+                raise NotAuthenticated(WRONG_LOGIN)
+        except NotAuthenticated:
+            place = self._place
+            place.security.audit.failed_login(
+                self._first.name, self._mechanism, host=place.host, listener=place.listener
+            )
+            raise
         return Step(reply, self._caller, self._first.is_token)
 
     async def _begin(self, first: ClientFirst) -> Step:

@@ -131,6 +131,7 @@ class Login:
             raise self._failure(ErrorCode.SASL_AUTHENTICATION_FAILED, "the principal of a connection can't change")
         self._ends_at = self._session_end(caller)
         self.caller, self._exchange, self.expects_raw = caller, None, False
+        self._place.security.audit.login(caller, self._mechanism)
         self._is_required = True  # from now on the caller is one who has logged in
         self.is_by_delegation_token = step.is_by_delegation_token
 
