@@ -5,6 +5,7 @@ Behaviour   entities are a user, a client id, both, or an address; a null name s
             connection_creation_rate; anything else is INVALID_REQUEST
             a quota holds for the whole cluster, which Kafka's don't: there each broker grants it
             an entry is changed whole or not at all; others are changed all the same
+Left out    nothing
 Versions    v1 flexible
 """
 

@@ -3,6 +3,7 @@
 Behaviour   the quotas whose entities match every component: by name, by being the default (a null name), or by having a
             part of that type at all; with `strict`, entities with other parts don't match
             an entity or a kind of match that Kafka doesn't know, or one that is given twice, is INVALID_REQUEST
+Left out    nothing
 Versions    v1 flexible
 """
 

@@ -1,0 +1,215 @@
+"""Kafka's clients log in over TLS and without it, with every mechanism; what they may not do, they are told."""
+
+import asyncio
+import ssl
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiokafka
+import aiokafka.abc
+import confluent_kafka
+import confluent_kafka.admin
+import pytest
+from confluent_kafka.cimpl import NewTopic
+
+from streamhouse.broker.security.cluster_tokens import ClusterTokens
+from streamhouse.clock import SystemClock
+from streamhouse.model.access import Principal
+from tests.support.agent import LiveAgent
+from tests.support.certificates import make_authority
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in a deprecated way
+    import kafka
+    import kafka.errors
+
+PATIENCE_S = 20.0
+PASSWORD = "correct horse battery"
+SECRET = "a secret of this cluster"
+MECHANISMS = ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER"]
+
+
+class SecureAgent:
+    def __init__(self, folder: Path, protocol: str) -> None:
+        self.protocol = protocol
+        make_authority(folder).issue(folder, "agent")
+        self.ca = folder / "ca.pem"
+        (folder / "password").write_text(PASSWORD)
+        (folder / "secret").write_text(SECRET)
+        settings = {
+            "kafka.protocol": protocol,
+            "security.authorization": "acls",
+            "security.bootstrap_user": "admin",
+            "security.bootstrap_password": f"file:{folder / 'password'}",
+            "security.cluster_secret": f"file:{folder / 'secret'}",
+            "security.tls_certificate": str(folder / "agent.pem"),
+            "security.tls_key": str(folder / "agent.key"),
+            "security.tls_ca": str(self.ca),
+            "groups.initial_rebalance_delay_s": "0",
+        }
+        self.live = LiveAgent(
+            folder / "data", *(part for key, value in settings.items() for part in ("--set", f"{key}={value}"))
+        )
+
+    def token(self, name: str = "admin") -> str:
+        return ClusterTokens(SECRET, clock=SystemClock()).make(Principal("User", name))
+
+    def confluent(self, mechanism: str, user: str = "admin", password: str = PASSWORD) -> dict[str, Any]:
+        config: dict[str, Any] = {
+            "bootstrap.servers": self.live.bootstrap,
+            "security.protocol": self.protocol,
+            "sasl.mechanisms": mechanism,
+            "ssl.ca.location": str(self.ca),
+        }
+        if mechanism == "OAUTHBEARER":
+            return config | {"oauth_cb": lambda _: (self.token(user), time.time() + 200)}
+        return config | {"sasl.username": user, "sasl.password": password}
+
+    def aiokafka(self, mechanism: str) -> dict[str, Any]:
+        token = self.token()
+
+        class Token(aiokafka.abc.AbstractTokenProvider):
+            async def token(self) -> str:
+                return token
+
+        context = ssl.create_default_context(cafile=str(self.ca))
+        return {
+            "bootstrap_servers": self.live.bootstrap,
+            "security_protocol": self.protocol,
+            "ssl_context": context if self.protocol == "SASL_SSL" else None,
+            "sasl_mechanism": mechanism,
+            "sasl_plain_username": "admin",
+            "sasl_plain_password": PASSWORD,
+            "sasl_oauth_token_provider": Token() if mechanism == "OAUTHBEARER" else None,
+        }
+
+
+@pytest.fixture(scope="module", params=["SASL_SSL", "SASL_PLAINTEXT"])
+def agent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureAgent]:
+    secure = SecureAgent(tmp_path_factory.mktemp("secure"), request.param)
+    with secure.live:
+        yield secure
+    assert PASSWORD not in secure.live.output
+    assert SECRET not in secure.live.output
+
+
+def new_topic(agent: SecureAgent) -> str:
+    name = f"t{uuid.uuid4().hex[:8]}"
+    admin = confluent_kafka.admin.AdminClient(agent.confluent("SCRAM-SHA-512"))
+    for made in admin.create_topics([NewTopic(name, 1, 1)]).values():
+        made.result(PATIENCE_S)
+    return name
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_librdkafka(agent: SecureAgent, mechanism: str) -> None:
+    topic = new_topic(agent)
+    producer = confluent_kafka.Producer(agent.confluent(mechanism) | {"enable.idempotence": True})
+    producer.produce(topic, b"value")
+    assert producer.flush(PATIENCE_S) == 0
+    group = {"group.id": f"g{topic}", "auto.offset.reset": "earliest"}
+    consumer = confluent_kafka.Consumer(agent.confluent(mechanism) | group)
+    consumer.subscribe([topic])
+    message = consumer.poll(PATIENCE_S)
+    assert message is not None
+    assert message.value() == b"value"
+    consumer.commit(message, asynchronous=False)
+    consumer.close()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_aiokafka(agent: SecureAgent, mechanism: str) -> None:
+    topic = new_topic(agent)
+
+    async def run() -> bytes | None:
+        settings = agent.aiokafka(mechanism)
+        async with aiokafka.AIOKafkaProducer(**settings) as producer:
+            await producer.send_and_wait(topic, b"value")
+        reader = aiokafka.AIOKafkaConsumer(topic, group_id="g", auto_offset_reset="earliest", **settings)
+        async with reader as consumer, asyncio.timeout(PATIENCE_S):
+            return (await consumer.getone()).value
+
+    assert asyncio.run(run()) == b"value"
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"])
+def test_kafka_python(agent: SecureAgent, mechanism: str) -> None:
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=agent.live.bootstrap,
+        security_protocol=agent.protocol,
+        ssl_cafile=str(agent.ca),
+        sasl_mechanism=mechanism,
+        sasl_plain_username="admin",
+        sasl_plain_password=PASSWORD,
+    )
+    assert producer.send(new_topic(agent), b"value").get(PATIENCE_S).offset == 0
+    producer.close()
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN", "OAUTHBEARER"])
+def test_a_wrong_login_is_told_to_the_application(agent: SecureAgent, mechanism: str) -> None:
+    errors: list[Any] = []
+    config = agent.confluent(mechanism, password="wrong") | {"error_cb": errors.append}
+    if mechanism == "OAUTHBEARER":
+        config["oauth_cb"] = lambda _: ("nonsense", time.time() + 200)
+    producer = confluent_kafka.Producer(config)
+    wait_until(lambda: producer.poll(0.1) or errors)
+    assert any(error.code() == confluent_kafka.KafkaError._AUTHENTICATION for error in errors), errors
+
+
+def test_rules_and_users_are_managed_and_hold(agent: SecureAgent) -> None:
+    topic = new_topic(agent)
+    admin = confluent_kafka.admin.AdminClient(agent.confluent("SCRAM-SHA-512"))
+    api: Any = confluent_kafka.admin  # whose stubs leave out half of it
+    secret = api.ScramCredentialInfo(api.ScramMechanism.SCRAM_SHA_256, 4096)
+    user = f"bob{topic}"
+    added = api.UserScramCredentialUpsertion(user, secret, b"bob's password")
+    for done in admin.alter_user_scram_credentials([added]).values():
+        done.result(PATIENCE_S)
+    bob = agent.confluent("SCRAM-SHA-256", user, "bob's password")
+    refused = confluent_kafka.Consumer(bob | {"group.id": f"of-{user}", "auto.offset.reset": "earliest"})
+    assert topic not in refused.list_topics(timeout=PATIENCE_S).topics
+    outcomes: list[Any] = []
+    producer = confluent_kafka.Producer(bob | {"enable.idempotence": False})
+    producer.produce(topic, b"v", on_delivery=lambda error, _: outcomes.append(error))
+    producer.flush(PATIENCE_S)
+    assert outcomes[0].code() == confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
+    rule = api.AclBinding(
+        api.ResourceType.TOPIC,
+        topic,
+        api.ResourcePatternType.LITERAL,
+        f"User:{user}",
+        "*",
+        api.AclOperation.WRITE,
+        api.AclPermissionType.ALLOW,
+    )
+    for made in admin.create_acls([rule]).values():
+        made.result(PATIENCE_S)
+    every = api.AclBindingFilter(
+        api.ResourceType.ANY,
+        None,
+        api.ResourcePatternType.ANY,
+        f"User:{user}",
+        None,
+        api.AclOperation.ANY,
+        api.AclPermissionType.ANY,
+    )
+    assert admin.describe_acls(every).result(PATIENCE_S) == [rule]
+    producer = confluent_kafka.Producer(bob)
+    producer.produce(topic, b"v", on_delivery=lambda error, _: outcomes.append(error))
+    assert producer.flush(PATIENCE_S) == 0
+    assert outcomes[1] is None
+    assert topic in refused.list_topics(timeout=PATIENCE_S).topics
+    refused.close()
+    (deleted,) = [done.result(PATIENCE_S) for done in admin.delete_acls([every]).values()]
+    assert deleted == [rule]
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
