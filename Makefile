@@ -233,6 +233,7 @@ messages: $(STAMP) ## regenerate the Kafka message classes from Kafka's definiti
 docs: $(STAMP) ## regenerate the generated pages of docs/, then build the site that agents serve at /docs and wheels contain
 	$(BIN)/python -m tools.protocol_support
 	$(BIN)/python -m tools.topic_settings
+	$(BIN)/python -m tools.access_table
 	$(BIN)/python -m tools.docs_site
 
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet

@@ -72,7 +72,7 @@ class SecureAgent:
     def aiokafka(self, mechanism: str) -> dict[str, Any]:
         token = self.token()
 
-        class Token(aiokafka.abc.AbstractTokenProvider):
+        class Token(aiokafka.abc.AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types
             async def token(self) -> str:
                 return token
 
@@ -117,7 +117,7 @@ def test_librdkafka(agent: SecureAgent, mechanism: str) -> None:
     message = consumer.poll(PATIENCE_S)
     assert message is not None
     assert message.value() == b"value"
-    consumer.commit(message, asynchronous=False)
+    assert consumer.commit(message=message, asynchronous=False)
     consumer.close()
 
 
@@ -131,7 +131,8 @@ def test_aiokafka(agent: SecureAgent, mechanism: str) -> None:
             await producer.send_and_wait(topic, b"value")
         reader = aiokafka.AIOKafkaConsumer(topic, group_id="g", auto_offset_reset="earliest", **settings)
         async with reader as consumer, asyncio.timeout(PATIENCE_S):
-            return (await consumer.getone()).value
+            value: bytes | None = (await consumer.getone()).value
+            return value
 
     assert asyncio.run(run()) == b"value"
 
