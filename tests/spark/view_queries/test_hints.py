@@ -221,6 +221,16 @@ CASES: Final = [
             " SELECT id, user FROM STREAM(plays) UNION ALL SELECT -1, user FROM STREAM(people) WHERE city = 'Rome'",
         ],
     ),
+    (
+        f"{VIEW} AS SELECT p.user, x.k, count(*) AS c FROM STREAM(plays) p,"
+        " LATERAL (SELECT count(*) AS k FROM people e WHERE e.user = p.user) x GROUP BY p.user, x.k",
+        "JOIN (SELECT id, count(*) … GROUP BY id) b ON a.id = b.id, or, in a view, name its tables without STREAM",
+        [
+            f"{VIEW} AS SELECT p.user, x.k, count(*) AS c FROM STREAM(plays) p"
+            " JOIN (SELECT user, count(*) AS k FROM people GROUP BY user) x ON x.user = p.user GROUP BY p.user, x.k",
+            ANEW,
+        ],
+    ),
     # --- functions
     (f"{VIEW} KEY (id) AS SELECT id, now() AS t FROM STREAM(plays)", "use a time of the records", [ANEW]),
     (f"{VIEW} KEY (id) AS SELECT id, rand() AS t FROM STREAM(plays)", "leave it out", [ANEW]),

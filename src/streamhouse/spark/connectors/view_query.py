@@ -20,6 +20,7 @@ from streamhouse.spark.connectors.view_key import changing_key_of
 from streamhouse.spark.runtime.jvm import (
     Plan,
     analyzed_plan,
+    check_subqueries,
     is_session,
     joins_streams,
     kind_of,
@@ -79,6 +80,7 @@ def mode_of(frame: DataFrame, key: Sequence[str] = (), output: str | None = None
     """
     plan = analyzed_plan(frame)
     _check_expressions(plan)
+    check_subqueries(frame)
     if output == "append":
         return output
     try:

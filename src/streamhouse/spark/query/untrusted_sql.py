@@ -75,6 +75,14 @@ FUNCTIONS: Final = frozenset(
 )
 """Of the group `misc_funcs`, in which those that call Java are as well."""
 
+OPENING: Final = frozenset(
+    (
+        *("xpath", "xpath_boolean", "xpath_double", "xpath_float", "xpath_int", "xpath_long", "xpath_number"),
+        *("xpath_short", "xpath_string"),
+    )
+)
+"""Functions whose parser opens the file or address that a document's DOCTYPE names; the one of `from_xml` doesn't."""
+
 TABLE_FUNCTIONS: Final = frozenset(
     (
         *("collations", "explode", "explode_outer", "inline", "inline_outer", "json_tuple", "posexplode"),
@@ -166,6 +174,8 @@ class _Functions:
         """A function that Spark doesn't have is left to Spark, whose error suggests similar names."""
         if name in self._known or name in FUNCTIONS:
             return
+        if name in OPENING:
+            raise _rejection(f"{name} can't be used through agents: it opens what a document names; use from_xml")
         function = self._registry.lookupFunction(self._identifier(name))
         if function.isDefined() and function.get().getGroup() not in FUNCTION_GROUPS:
             raise _rejection(f"{name} can't be used through agents: it reaches beyond its arguments")

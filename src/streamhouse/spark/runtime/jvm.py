@@ -226,8 +226,28 @@ def unsupported_pipeline(frame: DataFrame, output: str | None) -> PySparkExcepti
     return unsupported(frame, ("update",)) or error
 
 
+def check_subqueries(frame: DataFrame) -> None:
+    """Raise `Rejected` for a subquery that Spark's optimizer makes a join of the stream with its own distinct values.
+
+    These come again with every record, and are joined with all records before: rows would be there several times.
+    """
+    spark = frame.sparkSession
+    plan = plain_plan(spark, frame._jdf.queryExecution().analyzed())
+    nodes = list(walk_everything(plan))
+    if not any(kind_of(node) == "LateralJoin" or node.subqueries().nonEmpty() for node in nodes):
+        return
+    optimized = spark._jsparkSession.sessionState().optimizer().execute(plan)
+    if sum(map(joins_streams, walk_everything(optimized))) > sum(map(joins_streams, nodes)):
+        raise Rejected(
+            "an aggregate in a subquery for each row of a stream can't be kept up to date; do=JOIN (SELECT id, count(*)"
+            " … GROUP BY id) b ON a.id = b.id, or, in a view, name its tables without STREAM"
+        )
+
+
 def check_plan(frame: DataFrame) -> None:
-    """Raise `Rejected` for what Spark only refuses when it runs: sessions by nothing else, joins on no equality."""
+    """Raise `Rejected` for what Spark only refuses when it runs: sessions by nothing else, joins on no equality; and
+    for subqueries that it answers wrongly."""
+    check_subqueries(frame)
     spark = frame.sparkSession
     jvm: Any = spark._jvm
     plan = plain_plan(spark, frame._jdf.queryExecution().analyzed())
