@@ -1,6 +1,7 @@
 """SQLite as a metadata store: the contract, and what is SQLite's own."""
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -49,6 +50,17 @@ class TestSqliteFile(MetadataStoreContract):
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
+
+
+async def test_only_its_owner_reads_a_database(tmp_path: Path, clock: ManualClock) -> None:
+    store = await open_metadata_store(f"sqlite://{tmp_path}/metadata.db", clock=clock)
+    await store.create_topic(topic())
+    assert {entry.name: entry.stat().st_mode & 0o777 for entry in os.scandir(tmp_path)} == {
+        "metadata.db": 0o600,
+        "metadata.db-wal": 0o600,
+        "metadata.db-shm": 0o600,
+    }
+    await store.aclose()
 
 
 async def test_everything_is_there_after_the_store_is_opened_again(tmp_path: Path, clock: ManualClock) -> None:

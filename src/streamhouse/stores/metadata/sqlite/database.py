@@ -10,6 +10,7 @@ anew.
 """
 
 import asyncio
+import os
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -257,7 +258,17 @@ class Database:
             self._close()
             raise
 
+    def _create_file(self) -> None:
+        """Create the database's file, for its owner only: users' credentials will be in it.
+
+        SQLite gives the same mode to the files that it makes beside it.
+        """
+        if self._path != MEMORY:
+            with suppress(OSError):  # the file is there, or opening it says what is wrong
+                os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
     def _connect(self) -> sqlite3.Connection:
+        self._create_file()
         connection = sqlite3.connect(
             self._path, timeout=self._settings.timeout_s, isolation_level=None, check_same_thread=False
         )
