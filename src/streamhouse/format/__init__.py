@@ -1,1 +1,1 @@
-"""Bytes at rest: record batches, segments, object keys. Both directions, no I/O, no clock."""
+"""Formats of bytes at rest: record batches, segments, WAL files, object keys. Both directions, no I/O, no clock."""

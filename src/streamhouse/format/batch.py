@@ -1,11 +1,11 @@
-"""Record batch: the header of Kafka's record batch v2, and nothing behind it.
+"""Record batch: the header of Kafka's record batch v2.
 
-Data path   wire -> **check_batch** -> broker gives offsets -> **place** -> WAL, buffer, segment -> fetch
-Owns        the 61-byte header: reading, judging, writing base offset, leader epoch and append time
-Leaves      the records behind the header to `format.records`, their codecs to `format.compression`
-Invariant   base offset and leader epoch lie outside the CRC, so placing a batch never touches its checksum
+Data path   wire -> **check_batch** -> broker assigns offsets -> **assign_offset** -> WAL, tail, segment -> fetch
+Owns        the 61-byte header: reading, checking, writing base offset, leader epoch and append time
+Leaves      the records after the header to `format.records`, their codecs to `format.compression`
+Invariant   base offset and leader epoch are not covered by the CRC, so assigning offsets never changes the checksum
 
-What `check_batch` refuses is what Apache Kafka's broker refuses before it looks at single records.
+`check_batch` rejects what Apache Kafka's broker rejects before it checks single records.
 """
 
 import struct
@@ -38,7 +38,7 @@ _ATTRIBUTES: Final = struct.Struct(">h")
 _TIMESTAMP: Final = struct.Struct(">q")
 _PRODUCER: Final = struct.Struct(">qhi")
 
-# What stands in front of the length's count: base offset and the length itself.
+# Not counted by the length field: base offset and the length itself.
 _PREFIX_BYTES: Final = 12
 _LENGTH_AT: Final = 8
 _EPOCH_AT: Final = 12
@@ -111,7 +111,7 @@ class BatchHeader(NamedTuple):
 
 
 class BatchSpan(NamedTuple):
-    """Where a batch lies in a buffer of consecutive batches, and which offsets [base, end) it holds."""
+    """The position of a batch in a buffer of consecutive batches, and its offsets [base, end)."""
 
     position: int
     size_bytes: int
@@ -121,7 +121,7 @@ class BatchSpan(NamedTuple):
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header of the batch at `position`; the whole batch must be there, what follows it is not looked at."""
+    """The header of the batch at `position`; the whole batch must be present, bytes after it are ignored."""
     available = len(buffer) - position
     # Magic stands where messages of magic 0 and 1 have theirs, and those may be shorter than our header.
     if available > _MAGIC_AT and buffer[position + _MAGIC_AT] != 2:
@@ -136,13 +136,13 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def codec_of(batch: Buffer) -> int:
-    """The codec of a batch whose header is there."""
+    """The codec of a batch with a complete header."""
     attributes: int = batch[_ATTRIBUTES_AT + 1]
     return attributes & _CODEC_MASK
 
 
 def pack_batch(header: BatchHeader, stored: Buffer) -> bytearray:
-    """A batch with these fields, and `stored` behind them as it is; size and checksum follow from that."""
+    """A batch with these fields followed by `stored`; computes size and checksum."""
     batch = bytearray(HEADER_BYTES)
     batch += stored
     write_header(batch, header)
@@ -170,13 +170,13 @@ def empty_batch(base_offset: int, end: int, *, leader_epoch: int) -> bytearray:
 
 
 def write_header(batch: bytearray, header: BatchHeader) -> None:
-    """Write these fields in front of the records, in place, where there is room; size and checksum follow from them."""
+    """Write these fields before the records, in place; computes size and checksum."""
     _HEADER.pack_into(batch, 0, header.base_offset, len(batch) - _PREFIX_BYTES, *header[2:])
     update_crc(batch)
 
 
 def check_batch(buffer: Buffer) -> BatchHeader:
-    """Judge what a client sends as one partition's records: exactly one whole, undamaged, self-consistent batch."""
+    """Check the records of one partition of a client: exactly one complete, undamaged, consistent batch."""
     if not buffer:
         raise InvalidRecord("no record batch; expected=1")
     header = _read_from_client(buffer)
@@ -195,14 +195,14 @@ def _read_from_client(buffer: Buffer) -> BatchHeader:
     try:
         return read_header(buffer)
     except UnsupportedFormat:
-        # 0 and 1 were real formats once; any other magic is damage.
+        # 0 and 1 are earlier formats; any other magic is damage.
         if buffer[_MAGIC_AT] > 2:
             raise CorruptBatch(f"record batch has an unknown magic; magic={buffer[_MAGIC_AT]}") from None
         raise
 
 
 def _trailing(buffer: Buffer, position: int) -> CorruptBatch | InvalidRecord:
-    """What is wrong with bytes behind the batch: a second whole batch breaks a rule, anything else is damage."""
+    """The error for bytes after the batch: a second complete batch violates a rule, anything else is damage."""
     rest = len(buffer) - position
     if rest > _MAGIC_AT and buffer[position + _MAGIC_AT] <= 2:
         (length,) = _LENGTH.unpack_from(buffer, position + _LENGTH_AT)
@@ -230,7 +230,7 @@ def _check_attributes(header: BatchHeader) -> None:
 
 
 def _check_producer(header: BatchHeader) -> None:
-    # Without a producer id the epoch and the sequence mean nothing, and clients put all sorts of values there.
+    # Without a producer id, epoch and sequence are meaningless, and clients send various values.
     if header.producer_id > NO_PRODUCER_ID:
         if header.base_sequence < 0 or header.producer_epoch < 0:
             raise InvalidRecord(
@@ -244,7 +244,7 @@ def _check_producer(header: BatchHeader) -> None:
 
 
 def assign_offset(buffer: bytearray | memoryview, *, base_offset: int, leader_epoch: int) -> None:
-    """Write what the log decides into a batch, in place."""
+    """Write base offset and leader epoch into a batch, in place."""
     _BASE.pack_into(buffer, 0, base_offset)
     _LENGTH.pack_into(buffer, _EPOCH_AT, leader_epoch)
 
@@ -258,7 +258,7 @@ def stamp_append_time(buffer: bytearray | memoryview, now_ms: int) -> None:
 
 
 def correct_max_timestamp(buffer: bytearray | memoryview, max_timestamp_ms: int) -> BatchHeader:
-    """Replace a largest timestamp that the records don't bear out, as Kafka does, in place; returns the new header."""
+    """Replace a maximum timestamp that doesn't match the records, as Kafka does, in place; returns the new header."""
     _TIMESTAMP.pack_into(buffer, _MAX_TIMESTAMP_AT, max_timestamp_ms)
     update_crc(buffer)
     return read_header(buffer)
@@ -286,12 +286,12 @@ def without_log_fields(batch: Buffer) -> bytearray:
 
 
 def update_crc(buffer: bytearray | memoryview) -> None:
-    """Write the checksum of what the batch says now, in place; the buffer holds exactly one batch."""
+    """Recompute the checksum in place; the buffer contains exactly one batch."""
     _CRC.pack_into(buffer, _CRC_AT, crc32c(memoryview(buffer)[_ATTRIBUTES_AT:]))
 
 
 def iter_batches(buffer: Buffer) -> list[BatchSpan]:
-    """Walk consecutive batches of bytes that were judged before; raises `CorruptBatch` rather than run astray."""
+    """Iterate over consecutive batches that were checked before; raises `CorruptBatch` on inconsistent lengths."""
     spans: list[BatchSpan] = []
     position, size = 0, len(buffer)
     unpack = _SPAN.unpack_from
@@ -308,7 +308,7 @@ def iter_batches(buffer: Buffer) -> list[BatchSpan]:
 
 
 def shift_offsets(buffer: Buffer, *, by: int, leader_epoch: int) -> bytes:
-    """A copy of consecutive batches whose offsets lie `by` higher, under the given leader epoch."""
+    """A copy of consecutive batches with offsets increased by `by`, under the given leader epoch."""
     copy = bytearray(buffer)
     for span in iter_batches(copy):
         _BASE.pack_into(copy, span.position, span.base + by)

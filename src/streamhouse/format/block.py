@@ -1,10 +1,10 @@
 """Block: about a mebibyte of one partition's batches, the unit that is read, checked and cached.
 
 Data path   buffer -> flush -> **encode_block** -> segment object -> range GET -> **decode_block** -> fetch
-Owns        which batches share a block, whether LZ4 pays, the checksum of the stored bytes
-Leaves      where blocks stand to `format.run_index`, which object they are in to the metadata rows
+Owns        which batches share a block, whether to use LZ4, the checksum of the stored bytes
+Leaves      positions of blocks to `format.run_index`, their objects to the metadata rows
 
-A mixed block follows the majority of its bytes: what producers compressed is not compressed again.
+A mixed block is treated like the majority of its bytes: batches that producers compressed are not compressed again.
 """
 
 import struct
@@ -20,7 +20,7 @@ from streamhouse.format.batch import HEADER_BYTES, Buffer
 RAW: Final = 0
 LZ4: Final = 1
 
-# LZ4 can't make more than 255 bytes of one; an entry that promises more is not believed before memory is taken for it.
+# LZ4's maximum ratio is 255; an entry with a larger one is rejected before memory is allocated.
 _LZ4_MAX_RATIO: Final = 255
 
 _FACTS: Final = struct.Struct(">qi9xhi8xq14xi")
@@ -35,13 +35,13 @@ _SAMPLE_PIECE_BYTES: Final = 4096
 _WORTH_TRYING: Final = 0.95
 _WORTH_KEEPING: Final = 0.95
 
-# Batches at least this large go to the store as they lie; smaller ones are joined, because a PUT of many tiny buffers
+# Batches at least this large are written without a copy; smaller ones are joined, because a PUT of many small buffers
 # costs more than the copy.
 _JOIN_BELOW_BYTES: Final = 16 * 1024
 
 
 class BlockEntry(NamedTuple):
-    """What the run index says of a block. Offsets [first, end) count from the run's stored base."""
+    """The run index's entry of a block. Offsets [first, end) are relative to the run's stored base."""
 
     first: int
     end: int
@@ -54,7 +54,7 @@ class BlockEntry(NamedTuple):
 
 
 class BatchSummary(NamedTuple):
-    """What a block needs to know of a batch."""
+    """The properties of a batch that a block needs."""
 
     data: Buffer
     base: int
@@ -70,7 +70,7 @@ class EncodedBlock(NamedTuple):
 
 
 def summarize_batch(data: Buffer) -> BatchSummary:
-    """Read a placed batch's header; a buffer that isn't exactly one batch is a mistake of ours."""
+    """Summarize a batch; a buffer that isn't exactly one batch is a bug."""
     if len(data) < HEADER_BYTES:
         raise Internal(f"not a record batch; bytes={len(data)}")
     base, length, attributes, last_delta, max_timestamp_ms, records = _FACTS.unpack_from(data)
@@ -136,7 +136,7 @@ def _joined(batches: Sequence[BatchSummary]) -> Buffer:
 
 
 def _is_worth_trying(whole: Buffer) -> bool:
-    """Whether a few pieces shrink; trying costs little beside compressing a mebibyte of noise."""
+    """Whether a few samples shrink, which is much cheaper than compressing an incompressible mebibyte."""
     sample_bytes = _SAMPLE_PIECES * _SAMPLE_PIECE_BYTES
     if len(whole) <= 2 * sample_bytes:
         return True

@@ -1,15 +1,16 @@
-"""Compaction of batches: which records of a batch stay, by Kafka's rules, and the batch that holds them.
+"""Compaction of batches: which records of a batch are retained, by Kafka's rules, and the resulting batch.
 
-Data path   none: segments are read, **rewritten** and replaced behind the data path's back
-Owns        the key map, what stays, the delete horizon (KIP-534) in headers of batches with tombstones and of markers
+Data path   none: segments are read, **rewritten** and replaced by maintenance
+Owns        the key map, retained records, the delete horizon (KIP-534) of batches with tombstones and of markers
 Leaves      which offsets are compacted, and when, to `model.log_cleanup`; the keys of a batch to
             `format.compaction_kernel`,
             leaving records out to `format.compaction_kernel`; reading and replacing to `broker.maintenance` and
             Spark's jobs
 
-Invariants  the latest record of a key stays; a record that stays keeps its offset, timestamp, key, value and headers
+Invariants  the latest record of a key is retained; a retained record keeps its offset, timestamp, key, value and
+            headers
             a batch keeps its base offset and last offset, its producer and sequence, its codec
-            records of aborted transactions go, and supersede nothing; who compacts stops where transactions are open
+            records of aborted transactions are removed and supersede nothing; compaction stops before open transactions
 
 A tombstone stays until its batch's delete horizon has passed: the time of the first compaction that met it, plus the
 topic's `delete.retention.ms`. The horizon takes the place of the base timestamp, and attribute bit 6 says so. The
@@ -79,23 +80,21 @@ class KeyMap:
 
 
 class SeenTransactions:
-    """What was met of transactions, in a pass that reads a log from its start, batch by batch.
-
-    A marker of whose transaction nothing was met on the way to it has nothing left to tell but how it ended.
-    """
+    """The transactions seen in a pass that reads a log from its start, batch by batch. A marker whose transaction has
+    no records before it is spent: it only has the outcome."""
 
     __slots__ = ("_under_way", "spent")
 
     def __init__(self) -> None:
         self._under_way: set[int] = set()
         self.spent: list[int] = []
-        """Offsets of markers of whose transactions nothing was left."""
+        """Offsets of markers whose transactions have no records left."""
 
     def __repr__(self) -> str:
         return f"<Traversed under_way={len(self._under_way)} spent={len(self.spent)}>"
 
     def meet(self, header: BatchHeader) -> bool:
-        """Note the next batch; whether it is a marker that is spent."""
+        """Note the next batch; returns whether it is a spent marker."""
         if not header.is_control:
             if header.is_transactional:
                 self._under_way.add(header.producer_id)
@@ -134,7 +133,7 @@ class FilterRules(CompactionPolicy):
 
 
 def batch_keys(batch: Buffer, *, limit_bytes: int, aborted: AbortedTransactions = NONE_ABORTED) -> Keys:
-    """The keys that a batch has a say in; markers and batches of aborted transactions have none."""
+    """The keys of a batch; none for markers and batches of aborted transactions."""
     header = read_header(batch)
     if header.is_control or not header.record_count or _is_aborted(header, aborted):
         return NO_KEYS
@@ -179,7 +178,7 @@ def filter_batch(batch: Buffer, stays: Buffer, terms: CompactionPolicy, *, keep_
 
 
 def has_offset(stays: Buffer, offset: int) -> bool:
-    """Whether the offset is among int64 numbers, which ascend."""
+    """Whether the offset is among sorted int64 numbers."""
     numbers = memoryview(stays).cast("B").cast("q")
     at = bisect_left(numbers, offset)
     return at < len(numbers) and numbers[at] == offset
@@ -190,7 +189,7 @@ def _is_aborted(header: BatchHeader, aborted: AbortedTransactions) -> bool:
 
 
 def _ended(batch: Buffer, header: BatchHeader, terms: CompactionPolicy, keep_empty: bool) -> Buffer | None:
-    """What stays of a marker that is spent. The last batch of a log stays as it is, for the sake of its offset."""
+    """The result for a spent marker. The last batch of a log is kept unchanged, because of its offset."""
     if not header.record_count:
         return batch if keep_empty else None
     if header.has_delete_horizon:
@@ -222,7 +221,7 @@ def _filtered(
 def _emptied(batch: Buffer, header: BatchHeader) -> Buffer:
     if header.record_count == 0:
         return batch
-    # No time of its own: searches by time must not stop at it.
+    # Without a timestamp, so that searches by time don't stop at it.
     return pack_batch(
         header._replace(
             attributes=header.attributes & ~header.codec,  # nothing to decompress

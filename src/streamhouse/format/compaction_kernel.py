@@ -59,7 +59,7 @@ NO_KEYS: Final = Keys(bytearray(), bytearray(), bytearray())
 
 
 def key_hash(key: Buffer) -> KeyHash:
-    """16 bytes that stand for a key, as in Kafka: two keys of one hash would be taken for one."""
+    """A 16-byte hash of a key, as in Kafka: two keys with the same hash count as one."""
     return blake2b(key, digest_size=HASH_BYTES).digest()
 
 
@@ -126,7 +126,7 @@ class FilteredRecords(NamedTuple):
 
 
 def wrapped(number: int) -> int:
-    """The number's lowest 64 bits, as a signed one."""
+    """The number's lowest 64 bits as a signed number."""
     return (number + 2**63) % 2**64 - 2**63
 
 

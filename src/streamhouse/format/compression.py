@@ -1,6 +1,6 @@
 """Compression: the five codecs of Kafka's record batches, as every Kafka client can read them.
 
-Data path   slow paths only: compaction, batches that we build ourselves
+Data path   slow paths only: compaction, batches that are built here
 Owns        codec numbers; framing (Java's for snappy, frames for lz4 and zstd)
 Leaves      reading to `format.decompression`; the LZ4 blocks of segments to `format.block`
 """
@@ -36,7 +36,7 @@ LENGTH: Final = struct.Struct(">i")
 
 
 def compress(codec: int, data: Buffer) -> bytes:
-    """`data` as every Kafka client can read it."""
+    """Compress `data` in the framing that every Kafka client can read."""
     encode = _COMPRESSORS.get(codec)
     if encode is None:
         raise UnsupportedCompression(f"unknown compression codec; codec={codec}")
@@ -53,7 +53,7 @@ def _write_snappy(data: Buffer) -> bytes:
 
 
 def _write_lz4(data: Buffer) -> bytes:
-    # Java's reader refuses blocks that depend on each other.
+    # Java's reader rejects dependent blocks.
     framed: bytes = lz4.frame.compress(data, block_linked=False)
     return framed
 

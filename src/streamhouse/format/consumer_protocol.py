@@ -1,25 +1,25 @@
-"""Consumer protocol: what consumers of a group tell each other, as the bytes that brokers pass on without reading them.
+"""Consumer protocol: subscriptions and assignments of consumers, which Kafka's brokers pass on without reading them.
 
-Data path   off; asked by the group coordinator (offsets to delete or to expire), by the HTTP API and by the client
+Data path   none; used by the group coordinator (offsets to delete or expire), the HTTP API and the client
 Owns        the only reader of ConsumerProtocolSubscription and ConsumerProtocolAssignment
 Leaves      the user data of assignors unread
 
-The bytes come from clients. Every length is compared with the bytes that are left before it is used, and a message has
-at most `MAX_ELEMENTS` array elements. All versions of both messages begin with the fields that are read here.
+The bytes come from clients. Every length is compared with the remaining bytes before it is used, and a message has at
+most `MAX_ELEMENTS` array elements. All versions of both messages begin with the fields read here.
 """
 
 import struct
 from typing import Final
 
 MAX_ELEMENTS: Final = 1_000_000
-"""Array elements that a message may have, as in Kafka."""
+"""Maximum array elements of a message, as in Kafka."""
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 
 
 def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
-    """The topics of a ConsumerProtocolSubscription; None where the bytes are none."""
+    """The topics of a ConsumerProtocolSubscription; None for other bytes."""
     try:
         message = _Bytes(subscription)
         message.integer(_INT16)  # the version
@@ -29,7 +29,7 @@ def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
 
 
 def assigned_partitions(assignment: bytes) -> list[tuple[str, int]] | None:
-    """The partitions of a ConsumerProtocolAssignment, by topic and number; None where the bytes are none."""
+    """The partitions of a ConsumerProtocolAssignment, by topic and number; None for other bytes."""
     partitions: list[tuple[str, int]] = []
     try:
         message = _Bytes(assignment)
@@ -43,7 +43,7 @@ def assigned_partitions(assignment: bytes) -> list[tuple[str, int]] | None:
 
 
 class _Bytes:
-    """Bytes that are read from front to back; whatever is wrong with them is a `ValueError`."""
+    """A reader of bytes; raises `ValueError` for malformed ones."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -62,7 +62,7 @@ class _Bytes:
         return int(value)
 
     def count(self, *, least_bytes: int) -> int:
-        """The length of an array whose elements take `least_bytes` each, or more."""
+        """The length of an array whose elements have at least `least_bytes` each."""
         count = self.integer(_INT32)
         self._elements_left -= count
         if not 0 <= count <= self._left // least_bytes or self._elements_left < 0:

@@ -1,13 +1,12 @@
 """Decompression: the five codecs of Kafka's record batches, never beyond a limit.
 
 Data path   slow paths only: record validation, lookup by time, compaction, reading over HTTP and gRPC
-Owns        reading of Java's framing for snappy and of frames for lz4 and zstd; the bound on memory and on work
-Leaves      which limit applies, and on which thread it runs, to the caller; writing to `format.compression`
+Owns        reading Java's framing for snappy and frames for lz4 and zstd; limits of memory and work
+Leaves      the limit and the thread to the caller; writing to `format.compression`
 
-A few kilobytes can declare, or become, gigabytes: nothing here believes a declared size. What comes out is held once,
-with at most one piece and an eighth more; zstd may hold as much as its window besides. Bytes behind the compressed data
-are damage, never ignored, because readers would disagree on them. The libraries release Python's lock inside each call,
-and each call is short.
+A few kilobytes can declare, or become, gigabytes, so declared sizes are not trusted. The output is in memory once, plus
+at most one piece and an eighth; zstd may use its window in addition. Bytes after the compressed data are damage and
+never ignored, because readers would differ. The libraries release the GIL inside each call, and each call is short.
 """
 
 import threading
@@ -29,14 +28,14 @@ MAX_SNAPPY_CHUNKS: Final = 10_000
 SNAPPY_CHUNK_BYTES: Final = 256
 
 ZSTD_WINDOW_BYTES: Final = 128 << 20
-"""Largest window of a zstd frame, as in Java's reader."""
+"""Maximum window of a zstd frame, as in Java's reader."""
 
 _PIECE_BYTES: Final = 256 * 1024
 _FEED_BYTES: Final = 64 * 1024
 _FIRST_FEED_BYTES: Final = 1024
 
 _SNAPPY_RATIO: Final = 22
-"""A copy of snappy's takes three bytes and makes 64 at most."""
+"""A copy element of snappy has three bytes and produces at most 64."""
 
 # A reader of zstd streams can't tell a cut-off frame from a finished one. This frame is read behind the data: its
 # content comes out at the end only if everything before it was whole.
@@ -45,7 +44,7 @@ _ZSTD_MARK_FRAME: Final = zstandard.ZstdCompressor().compress(_ZSTD_MARK)
 
 
 def decompress(codec: int, data: Buffer, *, limit_bytes: int) -> Buffer:
-    """What `data` holds: `CorruptBatch` when it is damaged, `BatchTooLarge` when it is more than `limit_bytes`."""
+    """Decompress `data`; raises `CorruptBatch` if it is damaged, `BatchTooLarge` above `limit_bytes`."""
     decode = _DECOMPRESSORS.get(codec)
     if decode is None:
         raise UnsupportedCompression(f"unknown compression codec; codec={codec}")
@@ -58,13 +57,13 @@ def decompress(codec: int, data: Buffer, *, limit_bytes: int) -> Buffer:
 
 
 def peak_bytes(codec: int, limit_bytes: int) -> int:
-    """Memory that decompressing up to `limit_bytes` may take at once."""
+    """Peak memory of decompressing up to `limit_bytes`."""
     window = min(limit_bytes, ZSTD_WINDOW_BYTES) if codec == Codec.ZSTD else 0
     return limit_bytes + window if codec != Codec.NONE else 0
 
 
 class _Output:
-    """Decompressed bytes, up to a limit; the usual batch is one piece, and isn't copied."""
+    """Decompressed bytes, up to a limit; a usual batch is one piece and isn't copied."""
 
     __slots__ = ("_limit_bytes", "data")
 
@@ -73,7 +72,7 @@ class _Output:
         self.data: bytes | bytearray = b""
 
     def add(self, piece: bytes) -> None:
-        """Raises `BatchTooLarge` for what goes beyond the limit."""
+        """Add a piece; raises `BatchTooLarge` above the limit."""
         if len(self.data) + len(piece) > self._limit_bytes:
             raise BatchTooLarge(self._limit_bytes)
         if not self.data:
@@ -202,7 +201,7 @@ def _read_lz4(data: Buffer, limit_bytes: int) -> Buffer:
 
 
 class _ThreadsOwn(threading.local):
-    """A decompressor is costly to make, and belongs to one thread at a time."""
+    """A decompressor per thread: it is expensive to create and not thread-safe."""
 
     def __init__(self) -> None:
         self.zstd = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES)

@@ -1,6 +1,6 @@
-"""C extensions of this package: which of them this installation lacks.
+"""C extensions of this package: which are missing in this installation.
 
-They are built where a C compiler is. Without them everything works, in Python, many times slower.
+They are built if there is a C compiler. Without them everything works in Python, many times slower.
 """
 
 from collections.abc import Sequence

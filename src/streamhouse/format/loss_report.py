@@ -1,8 +1,8 @@
-"""Loss report: what a recovery could not read of a session's write-ahead log, as JSON, for operators.
+"""Loss report: the parts of a session's write-ahead log that a recovery could not read, as JSON for operators.
 
-Data path   recovery of a damaged log -> **encode** -> kept beside the log -> **decode** -> doctor, commands
-Owns        the fields, both directions; they stand in `docs/formats/wal.md`
-Leaves      where reports are kept to `broker.wal`
+Data path   recovery of a damaged log -> **encode** -> stored with the log -> **decode** -> doctor, commands
+Owns        the fields, both directions; described in `docs/formats/wal.md`
+Leaves      storing reports to `broker.wal`
 """
 
 import json
@@ -15,8 +15,8 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLoss:
-    """Offsets of one partition: `gaps` hold records that are gone; `skipped` may have held some, and nobody knows how
-    many, so the partition goes on above them; `unpublished` are in this log and in no segment."""
+    """Offsets of one partition: `gaps` had records that are lost; `skipped` may have had records, so the partition
+    continues above them; `unpublished` are in this log and in no segment."""
 
     topic_id: str
     partition: int
@@ -33,7 +33,7 @@ class LossReport:
     found_by: str
     found_at_ms: int
     losses: int
-    """Places that may have held acknowledged entries; 0 where only the end was torn, as a loss of power leaves it."""
+    """Places that may have contained acknowledged entries; 0 if only the end was torn, as by a power cut."""
     missing: int = 0
     skipped: int = 0
     cut: int = 0
@@ -51,7 +51,7 @@ def encode_report(report: LossReport) -> bytes:
 
 
 def decode_report(data: bytes) -> LossReport | None:
-    """The report; None for what is none, or of a later version."""
+    """The report; None for other bytes, or of a later version."""
     try:
         fields: Any = json.loads(data)
         if fields.pop("version") != VERSION:

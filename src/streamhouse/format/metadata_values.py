@@ -45,7 +45,7 @@ def encode_members(members: Iterable[StoredMember]) -> bytes:
 
 
 def decode_members(data: bytes) -> tuple[StoredMember, ...]:
-    """The members; raise `Internal` for bytes that nobody of ours wrote."""
+    """Decode members; raises `Internal` for other bytes."""
     try:
         decoded = _DECODER.decode(data)
     except msgspec.DecodeError as error:

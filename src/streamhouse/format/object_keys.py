@@ -1,7 +1,7 @@
-"""Object keys: where objects stand in the store, both directions.
+"""Object keys: the names of all objects in the store, both directions.
 
 Owns        the names of all objects
-Leaves      what is in them to `format.segment` and the WAL's format; listing and deleting to the stores
+Leaves      their content to `format.segment` and `format.wal_object`; listing and deleting to the stores
 Invariant   no key holds a string that a client chose: session ids are ours, queries are UUIDs, sequences are numbers
 
 Sequences are zero-padded, so that listing order is writing order.
@@ -22,7 +22,7 @@ GENERATIONS_PREFIX: Final = "generations/"
 TOPICS_PREFIX: Final = "topics/"
 ASIDE_PREFIX: Final = "aside/"
 CLUSTER_KEY: Final = "cluster/id"
-"""The object that names the cluster whose records these are."""
+"""The object with the cluster id."""
 DAMAGED_PREFIX: Final = "damaged/"
 
 MAX_SEQUENCE: Final = 2**64 - 1
@@ -36,14 +36,14 @@ _NUMBER: Final = re.compile(r"[0-9]{20}")
 
 
 class ObjectName(NamedTuple):
-    """Which session wrote an object, and as its how many-th."""
+    """The session that wrote an object, and its sequence number."""
 
     session_id: SessionId
     sequence: int
 
 
 class ExternalSegmentName(NamedTuple):
-    """For which commit of a query a segment was written, and which of all that were."""
+    """The commit of a query for which a segment was written, and the segment's unique part."""
 
     query: QueryId
     epoch: int
@@ -55,31 +55,31 @@ def segment_key(session_id: SessionId, sequence: int) -> str:
 
 
 def parse_segment_key(key: str) -> ObjectName | None:
-    """Whose segment the key names; None for any other key."""
+    """Parse a segment's key; None for other keys."""
     return _parse(SEGMENTS_PREFIX, key)
 
 
 def is_query_id(text: str) -> bool:
-    """Whether the text may name a query: a UUID, as it is usually written, in lower case."""
+    """Whether the text is a query id: a UUID in lower case."""
     return _UUID.fullmatch(text) is not None
 
 
 def external_segment_prefix(query: QueryId, epoch: int) -> str:
-    """What all segments for a commit of a query begin with, and no others."""
+    """The prefix of all segments of a query's commit."""
     if not is_query_id(query) or not 0 <= epoch <= MAX_EPOCH:
         raise Internal(f"not a query's commit; query={query!r} epoch={epoch}")
     return f"{PLACED_PREFIX}{query}/{epoch:020d}/"
 
 
 def external_segment_key(query: QueryId, epoch: int, unique: str) -> str:
-    """A segment to be placed by a commit; `unique` is 32 hex digits that nobody else drew."""
+    """The key of a segment of an external commit; `unique` is 32 random hex digits."""
     if not _UNIQUE.fullmatch(unique):
         raise Internal(f"not 32 hex digits; unique={unique!r}")
     return external_segment_prefix(query, epoch) + unique
 
 
 def parse_external_segment_key(key: str) -> ExternalSegmentName | None:
-    """Which commit's segment the key names; None for any other key."""
+    """Parse the key of an external commit's segment; None for other keys."""
     match = _PLACED.fullmatch(key, len(PLACED_PREFIX)) if key.startswith(PLACED_PREFIX) else None
     if match is None or int(match[3]) > MAX_EPOCH:
         return None
@@ -91,13 +91,13 @@ def wal_key(session_id: SessionId, sequence: int) -> str:
 
 
 def wal_prefix(session_id: SessionId) -> str:
-    """What all WAL objects of the session begin with, and no other's: the id whole, and a slash."""
+    """The prefix of the session's WAL objects: the whole id and a slash."""
     _require_session(session_id)
     return f"{WAL_PREFIX}{session_id}/"
 
 
 def parse_wal_key(key: str) -> ObjectName | None:
-    """Whose WAL object the key names; None for any other key."""
+    """Parse the key of a WAL object; None for other keys."""
     return _parse(WAL_PREFIX, key)
 
 
@@ -108,24 +108,24 @@ def generation_key(generation: int) -> str:
 
 
 def parse_generation_key(key: str) -> int | None:
-    """Which generation the key names; None for any other key."""
+    """Parse the key of a generation; None for other keys."""
     tail = key.removeprefix(GENERATIONS_PREFIX)
     return int(tail) if tail != key and _NUMBER.fullmatch(tail) and 0 < int(tail) <= MAX_EPOCH else None
 
 
 def damage_report_key(session_id: SessionId, number: int) -> str:
-    """The report on a session's damaged WAL; while there is one, nothing of that WAL is deleted."""
+    """The key of a report on a session's damaged WAL; while it exists, nothing of that WAL is deleted."""
     return DAMAGED_PREFIX + _tail(session_id, number)
 
 
 def damage_report_prefix(session_id: SessionId) -> str:
-    """What all reports on the session's WAL begin with, and no other's."""
+    """The prefix of all reports on the session's WAL."""
     _require_session(session_id)
     return f"{DAMAGED_PREFIX}{session_id}/"
 
 
 def parse_damage_report_key(key: str) -> ObjectName | None:
-    """On whose WAL the key names a report; None for any other key."""
+    """Parse the key of a report; None for other keys."""
     return _parse(DAMAGED_PREFIX, key)
 
 
@@ -134,13 +134,13 @@ def topic_key(topic_id: TopicId) -> str:
 
 
 def parse_topic_key(key: str) -> TopicId | None:
-    """Which topic's name the key has; None for any other key."""
+    """Parse the key of a topic name; None for other keys."""
     tail = key.removeprefix(TOPICS_PREFIX)
     return TopicId(uuid.UUID(tail)) if tail != key and _UUID.fullmatch(tail) else None
 
 
 def aside_key(key: str) -> str:
-    """Where a copy of an object stands that is set aside."""
+    """The key for a copy of an object that is set aside."""
     return ASIDE_PREFIX + key
 
 

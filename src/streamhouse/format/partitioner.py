@@ -1,10 +1,10 @@
-"""Partitioning: which partition a key belongs to, as Java's client has it.
+"""Partitioner: the partition of a key, as in Kafka's Java client.
 
 Data path   HTTP, gRPC, client -> **partition_for** -> broker.records
 Owns        murmur2 as Kafka's clients compute it, twice: here, and in `_record_scanner.c` where that could be built
-Leaves      where records without a key go to the caller
+Leaves      partitions of records without a key to the caller
 
-All clients of a topic must agree on this, or a key's records lose their order.
+All clients of a topic must use the same partitioner, or a key's records lose their order.
 """
 
 from typing import Final
@@ -44,5 +44,5 @@ def murmur2_in_python(key: bytes) -> int:
 
 def partition_for(key: bytes, partitions: int) -> int:
     """The partition of a key among `partitions`, which are 1 or more."""
-    # The sign bit is cut off, not the sign turned around: that is what Java's `toPositive` does.
+    # The sign bit is masked, as in Java's `toPositive`; the number is not negated.
     return (murmur2(key) & _POSITIVE) % partitions

@@ -1,13 +1,12 @@
-"""Producer state: what idempotent producers had written to a partition, as it stood at the end of a run.
+"""Producer snapshot: the state of a partition's idempotent producers at the end of a run.
 
 Data path   broker.producers -> **encode_producers** -> run index -> **decode_producers** -> the next leader
 Owns        the snapshot's bytes
-Leaves      what the state means, and when entries expire, to `partition.producer_state`
+Leaves      the meaning of the state, and expiry, to `partition.producer_state`
 
-Offsets and sequences are final ones, so that a duplicate is answered with its original offset also after a failover.
+Offsets and sequences are final, so that a duplicate gets its original offset also after a failover.
 
-Version 2 knows transactions. It is written where there is something to say of them, so that releases which know none
-still read everybody else's.
+Version 2 has transactions. It is only written if there are any, so that earlier releases can read the others.
 """
 
 import struct
@@ -19,7 +18,7 @@ from crc32c import crc32c
 from streamhouse.errors import CorruptObject
 from streamhouse.format.batch import Buffer
 
-# Kafka's window: clients keep at most five batches in flight, so no older one can be asked for.
+# Kafka's window: clients have at most five batches in flight, so older ones are never repeated.
 MAX_REMEMBERED_BATCHES: Final = 5
 
 _PLAIN: Final = 1
@@ -68,7 +67,7 @@ class ProducerEntry(NamedTuple):
 
     @property
     def has_transactions(self) -> bool:
-        """Whether there is something that may not be forgotten for as long as it is remembered."""
+        """Whether the entry needs version 2."""
         return self.transaction_first is not None or self.marker_number != NO_MARKER
 
 
@@ -92,7 +91,7 @@ def _encode_transactions(entry: ProducerEntry) -> bytes:
 
 
 def decode_producers(data: Buffer, *, key: str = "?") -> list[ProducerEntry]:
-    """The entries of a snapshot; no bytes at all are the snapshot of a partition without producers."""
+    """Decode a snapshot; an empty one is of a partition without producers."""
     if not data:
         return []
     view = memoryview(data)

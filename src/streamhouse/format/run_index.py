@@ -1,12 +1,11 @@
-"""Run index: which block of a run holds an offset, and what the partition's producers had written by its end.
+"""Run index: which block of a run contains an offset, and the producer snapshot at the run's end.
 
 Data path   flush -> **encode_run_index** -> segment object -> ranged GET -> **decode_run_index** -> fetch, recovery
 Owns        the index's bytes; the search for a block
-Leaves      blocks to `format.block`, the producer snapshot's inside to `format.producer_snapshot`
+Leaves      blocks to `format.block`, the producer snapshot's bytes to `format.producer_snapshot`
 
-An index that is damaged is read by nobody. Two of its parts can be told right from wrong without its checksum, though,
-for those who need no more: the snapshot has a checksum of its own, and entries that fill the run's bytes without a gap
-point at blocks, each of which has one.
+A damaged index is never used as a whole. Two of its parts can be verified without its checksum: the snapshot has a
+checksum of its own, and entries that cover the run's bytes without a gap refer to blocks, each of which has one.
 """
 
 import struct

@@ -1,9 +1,9 @@
-"""Rewriting: what runs hold, and how it is laid out again in their place.
+"""Run rewriting: reading the batches of runs, and the layout of the runs that replace them.
 
 Data path   none: bytes of runs -> **rewriting** -> inputs of a new segment, in agents and in jobs alike
-Owns        one run for each epoch; offsets of runs that were placed; whose snapshot of producers a new run has
-Leaves      which batches stay to whoever rewrites, bytes of segments to `format.segment`, I/O to the callers
-Invariant   a run that takes the place of others has the producers' snapshot of the last of them
+Owns        one run for each epoch; offsets of runs of external commits; the producer snapshot of a new run
+Leaves      which batches are retained, and I/O, to the callers, bytes of segments to `format.segment`
+Invariant   a run that replaces others has the producer snapshot of the last of them
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from streamhouse.model.segment import Run
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A run that is to be rewritten, and its index."""
+    """A run to rewrite, and its index."""
 
     run: Run
     index: RunIndex
@@ -30,7 +30,7 @@ class Source:
 
 
 class RewrittenRun(NamedTuple):
-    """What takes the place of a source: its batches, one per buffer."""
+    """The replacement of a source: its batches, one per buffer."""
 
     source: Source
     batches: Sequence[Buffer]
@@ -73,7 +73,7 @@ def decode_run_blocks(stored: Buffer, blocks: Sequence[BlockEntry], source: Sour
 
 
 def run_inputs(rewritten: Sequence[RewrittenRun]) -> Iterator[RunInput]:
-    """One run for each epoch: where epochs end must stay known."""
+    """The runs of a segment, one for each epoch, because the ends of epochs must be kept."""
     group: list[RewrittenRun] = []
     for item in rewritten:
         if group and item.source.run.epoch != group[0].source.run.epoch:

@@ -46,7 +46,7 @@ _LEAST_FILE_BYTES: Final = HEADER_BYTES + _LEAST_DIRECTORY_BYTES + FOOTER_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryEntry:
-    """A run as the object itself tells it: offsets [base, end), blocks at [position, position + length)."""
+    """A run in the object's directory: offsets [base, end), blocks at [position, position + length)."""
 
     partition: PartitionId
     epoch: Epoch
@@ -69,7 +69,7 @@ class Directory:
 
 @dataclass(frozen=True, slots=True)
 class MoreBytesNeeded:
-    """The directory begins before the bytes at hand; the last `bytes` of the object hold it."""
+    """The directory begins before the given bytes; it is in the last `bytes` of the object."""
 
     bytes: int
 
@@ -88,7 +88,7 @@ def encode_header() -> bytes:
 
 
 def check_header(data: Buffer, *, key: str) -> None:
-    """Raise `CorruptObject` unless the object begins as a segment of a version that we read."""
+    """Raise `CorruptObject` unless the object begins with the header of a supported segment version."""
     if bytes(data[:HEADER_BYTES]) != encode_header():
         raise CorruptObject(key, why="not a segment, or of an unknown version, or its header is damaged")
 
@@ -119,7 +119,7 @@ def _encode_run(run: DirectoryEntry) -> bytes:
 
 
 def read_directory(suffix: Buffer, *, size_bytes: int, key: str) -> Directory | MoreBytesNeeded:
-    """List an object's runs from its last bytes, or say how many of them that takes."""
+    """List an object's runs from its last bytes, or return how many are needed."""
     if size_bytes < _LEAST_FILE_BYTES:
         raise CorruptObject(key, why=f"{size_bytes} bytes are too few for a segment")
     if len(suffix) > size_bytes:
@@ -194,7 +194,7 @@ class RunInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLayout:
-    """Where a run came to stand; becomes a metadata row once the object has a key."""
+    """The position of a run in the object; becomes a metadata row."""
 
     entry: DirectoryEntry
 
@@ -218,7 +218,8 @@ class RunLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedSegment:
-    """A segment ready for its PUT. `body` may share memory with the batches: leave those alone until it is stored."""
+    """A segment ready for its PUT. `body` may share memory with the batches, which must not change until it is
+    stored."""
 
     body: list[Buffer]
     size_bytes: int
@@ -226,7 +227,7 @@ class EncodedSegment:
 
 
 def encode_segment(runs: Sequence[RunInput], *, block_bytes: int = 1 << 20) -> EncodedSegment:
-    """Lay runs out as one object. Most of the work runs outside the GIL: call it in a thread."""
+    """Encode runs as one object. Most of the work releases the GIL: call it in a thread."""
     body: list[Buffer] = [encode_header()]
     position = len(body[0])
     drafts: list[_RunDraft] = []
@@ -248,7 +249,7 @@ def encode_segment(runs: Sequence[RunInput], *, block_bytes: int = 1 << 20) -> E
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RunDraft:
-    """A run whose blocks stand, and whose index doesn't yet."""
+    """A run with encoded blocks, without its index."""
 
     index: RunIndex
     position: int
@@ -292,7 +293,7 @@ def _encode_blocks(run: RunInput, body: list[Buffer], *, position: int, block_by
 
 
 def _check_order(run: RunInput, facts: Sequence[BatchSummary]) -> None:
-    """A segment outlives whoever wrote it: offsets that overlap or leave the run are stopped here."""
+    """Raise `Internal` for offsets that overlap or are outside of the run, before they become durable."""
     expected = run.base
     for fact in facts:
         if fact.base < expected or fact.end <= fact.base:

@@ -27,7 +27,7 @@ from streamhouse.format.records import read_records
 from streamhouse.model.transaction import AbortedTransaction, Marker, ProducerIdentity
 
 MARKER_RECORD_BYTES: Final = 64
-"""More than the one record of a marker has, whatever compaction wrote into its header."""
+"""Limit of a marker's single record, with any header that compaction has written."""
 
 _ATTRIBUTES: Final = 0x30  # of a transaction, and for readers' eyes only
 _KEY: Final = struct.Struct(">hh")
@@ -64,9 +64,9 @@ def marker_batch(marker: Marker, *, now_ms: int) -> bytearray:
 
 
 def read_marker(batch: Buffer) -> Marker:
-    """What a control batch says; raises `CorruptBatch` for one that is no marker."""
+    """Parse a marker; raises `CorruptBatch` for other control batches."""
     header = read_header(batch)
-    if header.codec:  # nobody writes such ones, and whoever replays a log doesn't decompress on the way
+    if header.codec:  # markers are never compressed, and replaying a log doesn't decompress
         raise CorruptBatch(f"a marker is compressed; codec={header.codec}")
     records = read_records(batch, limit_bytes=MARKER_RECORD_BYTES) if header.is_control else []
     if len(records) != 1:
@@ -89,7 +89,7 @@ _CONTROL: Final = 0x20
 
 
 class AbortedTransactions:
-    """Transactions of one partition that were aborted; asked batch by batch."""
+    """The aborted transactions of one partition, for checking batches."""
 
     __slots__ = ("_by_producer", "_firsts_behind", "_lasts", "_transactions")
 
@@ -116,7 +116,7 @@ class AbortedTransactions:
         return iter(self._transactions)
 
     def is_aborted(self, producer_id: int, offset: int) -> bool:
-        """Whether a batch of a transaction that this producer wrote here is void."""
+        """Whether a transactional batch of this producer at this offset was aborted."""
         transactions = self._by_producer.get(producer_id)
         if transactions is None:
             return False
@@ -125,7 +125,7 @@ class AbortedTransactions:
         return at > 0 and offset <= lasts[at - 1]
 
     def within(self, start: int, end: int) -> tuple[AbortedTransaction, ...]:
-        """Those that may make batches void which have offsets in [start, end)."""
+        """The transactions that may have batches with offsets in [start, end)."""
         overlapping: list[AbortedTransaction] = []
         for at in range(bisect_left(self._lasts, start), len(self._lasts)):
             if self._firsts_behind[at] >= end:
@@ -136,7 +136,7 @@ class AbortedTransactions:
 
 
 def _ranges(transactions: Sequence[AbortedTransaction]) -> tuple[list[int], list[int]]:
-    """Where each begins, and how far those reach that begin there or before."""
+    """The first offset of each, and the largest end of those that begin there or before."""
     return [each.first_offset for each in transactions], list(
         accumulate((each.last_offset for each in transactions), max)
     )
@@ -146,12 +146,12 @@ NONE_ABORTED: Final = AbortedTransactions()
 
 
 def shifted(transactions: Iterable[AbortedTransaction], by: int) -> tuple[AbortedTransaction, ...]:
-    """The same where offsets count from elsewhere."""
+    """The transactions with shifted offsets."""
     return tuple(each._replace(first_offset=each[1] + by, last_offset=each[2] + by) for each in transactions)
 
 
 def drop_aborted(pieces: Sequence[Buffer], aborted: Iterable[AbortedTransaction]) -> list[Buffer]:
-    """What stays of consecutive batches, in stretches: all but control batches and those that are void."""
+    """Remove control batches and aborted batches from consecutive batches; returns the remaining ranges."""
     void = aborted if isinstance(aborted, AbortedTransactions) else AbortedTransactions(aborted)
     remaining: list[Buffer] = []
     for piece in pieces:

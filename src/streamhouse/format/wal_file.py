@@ -1,12 +1,12 @@
-"""WAL file: entries of whole batches behind a header that is written twice. The bytes stand in `docs/formats/wal.md`.
+"""WAL file: entries of whole batches after a header that is written twice. Described in `docs/formats/wal.md`.
 
 Data path   log -> **encode_entry** -> wal files ; after a crash: wal files -> **scan** -> log
-Owns        the layout, both directions; what is damage and how far it reaches; the summary of `wal inspect`
-Leaves      writing, syncing and removing files to `broker.wal`, which entries still matter to the broker
+Owns        the layout, both directions; the extent of damage; the summary of `wal inspect`
+Leaves      writing, syncing and removing files to `broker.wal`, which entries are valid to the broker
 
-Invariant   an entry is good in one place only: it repeats the file's random mark and its own position, both under its
-            CRC. So neither an entry carried as a record's value nor a copy of this very file, produced as a record,
-            can be taken for an entry when the one around it is damaged.
+Invariant   an entry is valid at one position only: it contains the file's random mark and its own position, covered by
+            its CRC. So neither an entry inside of a record's value nor a copy of this file inside of a record is
+            treated as an entry when the one around it is damaged.
 """
 
 import struct
@@ -69,7 +69,7 @@ class ScannedEntry:
 
 @dataclass(frozen=True, slots=True)
 class CorruptRange:
-    """Bytes [position, position + length) hold no good entry; nor does anything behind them when it is the tail."""
+    """Bytes [position, position + length) have no valid entry; if it is the tail, there is none after them either."""
 
     position: int
     length: int
@@ -88,7 +88,7 @@ def encode_file_header(header: FileHeader) -> bytes:
 
 
 def decode_file_header(data: memoryview) -> FileHeader | None:
-    """The header from whichever copy is whole, or None; `Misconfigured` when a later version wrote the file."""
+    """The header from an intact copy, or None; raises `Misconfigured` for a later version."""
     for start in (0, _COPY_BYTES):
         header = _decode_copy(data[start : start + _COPY_BYTES])
         if header is not None:
@@ -153,7 +153,7 @@ def scan_entries(data: memoryview, *, start: int, mark: bytes) -> Iterator[Scann
 
 
 def _entry_at(data: memoryview, position: int, mark: bytes) -> WalEntry | None:
-    """The entry that starts here, if a good one does."""
+    """The entry at this position; None if it is not valid."""
     start = position + ENTRY_HEADER_BYTES
     if start > len(data):
         return None
@@ -167,7 +167,7 @@ def _entry_at(data: memoryview, position: int, mark: bytes) -> WalEntry | None:
 
 
 def _next_entry(data: memoryview, start: int, mark: bytes) -> int | None:
-    """Position of the first good entry at or after `start`."""
+    """Position of the first valid entry at or after `start`."""
     for window in range(start, len(data), _SEARCH_BYTES):
         # Windows overlap by the mark, so that one across their border is seen.
         piece = bytes(data[window : window + _SEARCH_BYTES + MARK_BYTES - 1])
@@ -186,7 +186,7 @@ def _is_blank(data: memoryview, start: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSummary:
-    """What a file holds of one partition: entries, their lowest base, highest end and highest epoch."""
+    """One partition's part of a file: number of entries, lowest base, highest end and highest epoch."""
 
     entries: int
     batch_bytes: int
@@ -197,7 +197,7 @@ class PartitionSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSummary:
-    """One file, for people; `header` is None when neither copy could be read."""
+    """The summary of a file; `header` is None if neither copy is readable."""
 
     header: FileHeader | None
     size_bytes: int
@@ -207,7 +207,7 @@ class FileSummary:
 
 
 def summarize(data: Buffer) -> FileSummary:
-    """What `streamhouse wal inspect` shows of a file's bytes."""
+    """The summary that `streamhouse wal inspect` shows."""
     view = memoryview(data)
     header = decode_file_header(view)
     damage: list[CorruptRange] = []

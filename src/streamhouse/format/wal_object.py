@@ -1,11 +1,11 @@
-"""WAL object and seal: one window of a session's log as an object. The bytes stand in `docs/formats/wal-objects.md`.
+"""WAL object and seal: one window of a session's log as an object. Described in `docs/formats/wal-objects.md`.
 
 Data path   wal window -> **encode** -> object store ; after a death: object store -> **read_object** -> log
-Owns        the layout of both, both directions; telling data, seal and neither apart
-Leaves      entries to `format.wal_file`, keys to `format.object_keys`, what a seal does to `broker.wal`
+Owns        the layout of both, both directions; distinguishing data, seals and other objects
+Leaves      entries to `format.wal_file`, keys to `format.object_keys`, the effect of a seal to `broker.wal`
 
-Invariants  an object is data, or a seal, under its own name only: session and sequence stand in it, under a CRC
-            an object with data is longer than `SEAL_BYTES`, a seal never, so that a listing can tell them apart
+Invariants  an object is valid under its own key only: it contains session and sequence, covered by a CRC
+            an object with data is longer than `SEAL_BYTES`, a seal never, so that a listing distinguishes them
 """
 
 import struct
@@ -53,7 +53,7 @@ class ObjectHeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
-    """The end of a session's log: whoever finds it under the number of his next object is dead."""
+    """The end of a session's log: a session that finds it at its next number must end."""
 
     session: SessionId
     sequence: int
@@ -90,7 +90,7 @@ def encode_header(header: ObjectHeader) -> bytes:
 
 
 def decode_header(copy: memoryview) -> ObjectHeader | None:
-    """The header, when these bytes are a whole copy of one; `Misconfigured` when a later version wrote it."""
+    """Decode a copy of the header; None if it is damaged; raises `Misconfigured` for a later version."""
     if len(copy) != COPY_BYTES or not _is_whole(copy, DATA_MAGIC):
         return None
     _, _, _, mark, sequence, entries, size_bytes, length = _HEADER.unpack_from(copy)
@@ -119,7 +119,7 @@ def read_object(data: memoryview, *, session: SessionId, sequence: int) -> WalOb
 
 
 def find_header(first: memoryview, last: memoryview, *, session: SessionId, sequence: int) -> ObjectHeader | None:
-    """The header from whichever copy is whole; None where neither is, or where it is another object's."""
+    """The header from an intact copy; None if there is none, or it is another object's."""
     header = decode_header(first) or decode_header(last)
     return header if header is not None and (header.session, header.sequence) == (session, sequence) else None
 
@@ -134,7 +134,7 @@ def encode_seal(seal: Seal) -> bytes:
 
 
 def decode_seal(data: memoryview, *, session: SessionId, sequence: int) -> Seal | None:
-    """The seal of this very session and number, when these bytes are one."""
+    """Decode the seal of this session and number; None for other bytes."""
     if len(data) != SEAL_BYTES or not _is_whole(data, SEAL_MAGIC):
         return None
     _, _, _, sealed_sequence, at_ms, length, by_length = _SEAL.unpack_from(data)
