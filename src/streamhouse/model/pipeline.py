@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NewType
 
+from streamhouse.model.access import Principal
 from streamhouse.model.table import Column
 
 GENERATION: Final = "generation"
@@ -77,7 +78,10 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """A definition by a user; `shape` is None until Spark has analysed the text."""
+    """A definition by a user; `shape` is None until Spark has analysed the text.
+
+    `runs_as` is the user with whose rights it runs: the one who applied it last. None: applied before there were users.
+    """
 
     name: PipelineName
     kind: Kind
@@ -87,6 +91,7 @@ class Definition:
     key: tuple[str, ...] = ()
     columns: tuple[Column, ...] | None = None
     shape: Shape | None = None
+    runs_as: Principal | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 
 from streamhouse.broker.broker import Broker
 from streamhouse.wire.http.app import make_app
+from streamhouse.wire.http.authentication import Authentication
 from streamhouse.wire.http.endpoint import Endpoint
 
 
@@ -34,7 +35,9 @@ def references(part: Any) -> Iterator[str]:
 
 
 async def test_every_declared_path_is_in_the_document(broker: Broker, document: dict[str, Any]) -> None:
-    app = make_app(broker, CollectorRegistry()).app
+    authentication = make_app(broker, CollectorRegistry()).app
+    assert isinstance(authentication, Authentication)
+    app = authentication.app
     assert isinstance(app, Starlette)
     endpoints = [getattr(route, "endpoint", None) for route in app.routes]
     served = {re.sub(r":\w+}", "}", each.path) for each in endpoints if isinstance(each, Endpoint)}

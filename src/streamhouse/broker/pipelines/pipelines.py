@@ -115,8 +115,13 @@ def _restarted(before: Pipeline, starting: str | None, query_id: str) -> Pipelin
 
 
 def _is_same(old: Definition, new: Definition) -> bool:
-    """Whether definitions are equal apart from columns and shape, which follow from the text and its sources."""
-    return replace(old, columns=None, shape=None) == replace(new, columns=None, shape=None)
+    """Whether definitions are equal apart from columns and shape, which follow from the text and its sources, and from
+    who says it: saying the same again makes nobody its owner."""
+    return _without_known(old) == _without_known(new)
+
+
+def _without_known(definition: Definition) -> Definition:
+    return replace(definition, columns=None, shape=None, runs_as=None)
 
 
 def _has_same_text(old: Definition, new: Definition) -> bool:

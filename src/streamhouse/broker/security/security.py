@@ -114,6 +114,11 @@ class Security:
             return await self._dependencies.issuer.verify(token)
         raise NotAuthenticated("the token is neither an API key nor a token that this cluster accepts")
 
+    def check_unexpired(self, caller: Caller) -> None:
+        """Raise `NotAuthenticated` once the caller's credentials are over."""
+        if caller.expires_at_ms is not None and self._dependencies.clock.now_ms() >= caller.expires_at_ms:
+            raise NotAuthenticated("the credentials have expired")
+
     def _placed(self, caller: Caller, *, host: str, listener: str) -> Caller:
         is_unrestricted = caller.is_agent or not self.access.is_enabled
         return replace(caller, host=host, listener=listener, is_unrestricted=is_unrestricted)

@@ -64,6 +64,15 @@ class Users:
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    @property
+    def generation(self) -> int:
+        """Grows whenever users or keys may have changed."""
+        return self._generation
+
+    def remembers(self, name: str, password: str) -> bool:
+        """Whether this password was verified a moment ago: checking it again costs nothing."""
+        return self._remembered(self._entry("password", name, password)) is not None
+
     # --- users
 
     async def list(self) -> Sequence[User]:

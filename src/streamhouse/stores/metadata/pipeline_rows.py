@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from streamhouse.format.metadata_values import view_lookup_key, view_sort_key
+from streamhouse.model.access import Principal
 from streamhouse.model.pipeline import (
     Definition,
     DesiredState,
@@ -82,12 +83,14 @@ def definition_text(definition: Definition) -> str:
         "columns": _columns(definition.columns),
         "shape": None if definition.shape is None else asdict(definition.shape),
     }
+    if definition.runs_as is not None:
+        reported["runs_as"] = str(definition.runs_as)
     return json.dumps(reported, sort_keys=True)
 
 
 def _definition_of(name: str, text: str) -> Definition:
     reported = json.loads(text)
-    shape = reported["shape"]
+    shape, runs_as = reported["shape"], reported.get("runs_as")
     return Definition(
         name=PipelineName(name),
         kind=Kind(reported["kind"]),
@@ -97,6 +100,7 @@ def _definition_of(name: str, text: str) -> Definition:
         key=tuple(reported["key"]),
         columns=_columns_of(reported["columns"]),
         shape=None if shape is None else _shape_of(shape),
+        runs_as=None if runs_as is None else Principal(*runs_as.split(":", 1)),
     )
 
 

@@ -13,8 +13,11 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from streamhouse.broker.broker import Broker
+from streamhouse.clock import SystemClock
 from streamhouse.errors import StreamhouseError
+from streamhouse.wire.authentication import Authenticator
 from streamhouse.wire.http import openapi
+from streamhouse.wire.http.authentication import Authentication
 from streamhouse.wire.http.endpoint import make_routes
 from streamhouse.wire.http.errors import on_defect, on_error, on_http_error
 from streamhouse.wire.http.middleware import HttpMetrics, RequestLimits
@@ -91,4 +94,7 @@ def make_app(
         exception_handlers={StreamhouseError: on_error, HTTPException: on_http_error, Exception: on_defect},
     )
     app.router.redirect_slashes = False
-    return RequestLimits(app, settings, metrics)
+    security = broker.security
+    authenticator = Authenticator(security, delay_s=broker.settings.security.failed_login_delay_s, clock=SystemClock())
+    open_paths = ["/", *(each.path for each in declared if each.needs.is_open)]
+    return RequestLimits(Authentication(app, authenticator, open_paths=open_paths), settings, metrics)

@@ -1,7 +1,8 @@
 """Endpoint: the operations of one path. Requests are checked against their declaration before a handler runs.
 
 Data path   router -> **endpoint** -> handler
-Owns        methods, parameters, headers and JSON bodies against their types; errors that name the field
+Owns        the rights that an operation needs; methods, parameters, headers and JSON bodies against their types; errors
+            that name the field
 Leaves      the declarations to `operations`, the handlers to `routes`
 
 JSON Schema calls 3.0 an integer, and some languages write all numbers like this; msgspec does not accept it.
@@ -18,9 +19,12 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from streamhouse.model.access import CLUSTER
+from streamhouse.wire.authorization import Needs, RequestAccess
 from streamhouse.wire.http.errors import FieldError, Malformed, MethodNotAllowed
 from streamhouse.wire.http.operations import JSON, PATH_PARAMETERS, Call, Header, Operation
 from streamhouse.wire.http.request_body import RequestBodies, content_type, negotiate_type
+from streamhouse.wire.http.scope import access_of
 
 _WHOLE: Final = re.compile(rb"(-?[0-9]{1,19})\.0{1,20}")
 
@@ -96,6 +100,7 @@ class Endpoint:
     def __init__(self, path: str, operations: Sequence[Operation[Any, Any]], bodies: RequestBodies) -> None:
         self.path = path
         self._bodies = bodies
+        self.operations = tuple(operations)
         self._by_method = {each.method: each for each in operations}
         if "GET" in self._by_method:
             self._by_method["HEAD"] = self._by_method["GET"]
@@ -112,13 +117,18 @@ class Endpoint:
                 f"method not allowed; method={request.method[:20]} allowed={self._allow}",
                 headers={"allow": self._allow},
             )
-        answer = await operation.handler(await self._check(request, operation))
-        await answer(scope, receive, send)
+        access = access_of(scope)
+        async with access.watched():
+            answer = await operation.handler(await self._check(request, operation, access))
+            if operation.method == "GET":
+                access.recheck()  # it may have waited for records
+            await answer(scope, receive, send)
 
-    async def _check(self, request: Request, operation: Operation[Any, Any]) -> Call[Any, Any]:
-        """Check a request and return it as a call; the cheapest checks come first."""
-        accepted = negotiate_type(request.headers.get("accept"), operation.answer_types)
+    async def _check(self, request: Request, operation: Operation[Any, Any], access: RequestAccess) -> Call[Any, Any]:
+        """Check a request and return it as a call: rights before anything that the caller could learn from."""
         path = read_path(request.path_params)
+        require(access, operation.needs, path)
+        accepted = negotiate_type(request.headers.get("accept"), operation.answer_types)
         query = read_query(request, operation.query)
         for header in operation.headers:
             check_header(request, header)
@@ -128,7 +138,23 @@ class Endpoint:
             if media_type == JSON and operation.body is not None:
                 data = await self._bodies.read(request, limit=operation.max_body_bytes)
                 body = decode_json(data, operation.body)
-        return Call(request=request, query=query, body=body, path=path, media_type=media_type, accepted=accepted)
+        return Call(
+            request=request,
+            query=query,
+            body=body,
+            path=path,
+            media_type=media_type,
+            accepted=accepted,
+            access=access,
+        )
+
+
+def require(access: RequestAccess, needs: Needs, path: Mapping[str, Any]) -> None:
+    """Raise `AccessDenied` unless the caller has the rights on the cluster and on what the path names."""
+    if needs.processes is not None:
+        access.require_process(*needs.processes)
+    for operation, kind, named_by in needs.rights:
+        access.require(operation, kind, str(path[named_by]) if named_by else CLUSTER.name)
 
 
 def make_routes(operations: Iterable[Operation[Any, Any]], bodies: RequestBodies) -> list[Route]:

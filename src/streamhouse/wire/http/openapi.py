@@ -25,6 +25,7 @@ from msgspec import Meta
 from starlette.responses import RedirectResponse, Response
 
 from streamhouse import __version__
+from streamhouse.wire.authorization import LOGGED_IN, Needs
 from streamhouse.wire.http.errors import PROBLEM_JSON, Problem
 from streamhouse.wire.http.operations import JSON, PATH_PARAMETERS, Call, Header, Media, NoQuery, Operation
 from streamhouse.wire.http.site import CONTENT_TYPES, Site
@@ -33,6 +34,12 @@ ABOUT: Final = (
     "Topics, records, consumer groups and the cluster, for everything that isn't a Kafka client. "
     "Errors are problem details (RFC 9457)."
 )
+SECURITY_SCHEMES: Final = {
+    "password": {"type": "http", "scheme": "basic", "description": "a user's name and password"},
+    "token": {"type": "http", "scheme": "bearer", "description": "an API key, or a token of the issuer"},
+    "key": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "an API key"},
+}
+"""How clients log in, on listeners that ask for it."""
 EVERYWHERE: Final = (400, 403, 406, 422, 429, 500, 503)
 """Error statuses of every operation."""
 WITH_BODY: Final = (408, 413, 415)
@@ -54,7 +61,8 @@ def make_document(operations: Sequence[Operation[Any, Any]]) -> dict[str, Any]:
         "servers": [{"url": "/"}],
         "tags": [{"name": tag} for tag in dict.fromkeys(each.tag for each in operations)],
         "paths": paths,
-        "components": {"schemas": schemas},
+        "security": [{name: []} for name in SECURITY_SCHEMES],
+        "components": {"schemas": schemas, "securitySchemes": SECURITY_SCHEMES},
     }
 
 
@@ -79,11 +87,26 @@ def _operation(operation: Operation[Any, Any]) -> dict[str, Any]:
         ],
         "responses": _responses(operation),
     }
-    if operation.about:
-        document["description"] = operation.about
+    if about := " ".join(filter(None, (operation.about, needs_text(operation.needs)))):
+        document["description"] = about
+    if operation.needs.is_open:
+        document["security"] = []
     if operation.is_stated:
         document["requestBody"] = {"required": True, "content": _content(operation.body, operation.other_bodies)}
     return document
+
+
+def needs_text(needs: Needs) -> str:
+    """What an operation needs, as a sentence."""
+    parts = [str(right) for right in (*needs.rights, *needs.handled)]
+    parts += [f"shows what the caller may {right.operation} ({right.type})" for right in needs.hides]
+    if needs.processes is not None:
+        parts.append(
+            "for processes of the cluster: " + ", ".join(("agents", *(f"{kind}s".lower() for kind in needs.processes)))
+        )
+    if needs.about:
+        parts.append(needs.about)
+    return f"Needs: {'; '.join(parts)}." if parts else ""
 
 
 def _path_parameters(path: str) -> list[dict[str, Any]]:
@@ -140,7 +163,8 @@ def _responses(operation: Operation[Any, Any]) -> dict[str, Any]:
     responses = {str(operation.status): good}
     for status, kind in operation.other_statuses.items():
         responses[str(status)] = {"description": HTTPStatus(status).phrase, "content": _content(kind, ())}
-    for status in sorted({*EVERYWHERE, *operation.problems, *(WITH_BODY if operation.is_stated else ())}):
+    login = () if operation.needs.is_open else (401,)
+    for status in sorted({*EVERYWHERE, *login, *operation.problems, *(WITH_BODY if operation.is_stated else ())}):
         refusal = responses.setdefault(str(status), {"description": HTTPStatus(status).phrase, "content": {}})
         refusal["content"][PROBLEM_JSON] = {"schema": _reference(Problem)}
     return responses
@@ -187,6 +211,7 @@ def operations(others: list[Operation[Any, Any]], site: Site) -> list[Operation[
             method="GET",
             path="/openapi.json",
             handler=get_openapi,
+            needs=LOGGED_IN,
             summary="This document",
             tag=TAG,
             query=NoQuery,
@@ -196,6 +221,7 @@ def operations(others: list[Operation[Any, Any]], site: Site) -> list[Operation[
             method="GET",
             path="/docs",
             handler=show_docs,
+            needs=LOGGED_IN,
             summary="The documentation",
             about="Without the documentation in the package: the page about this API, which is always at `/docs/api`.",
             tag=TAG,
@@ -207,6 +233,7 @@ def operations(others: list[Operation[Any, Any]], site: Site) -> list[Operation[
             method="GET",
             path="/docs/{name}",
             handler=show_docs_part,
+            needs=LOGGED_IN,
             summary="A page of the documentation, or a file of one",
             about="`api` is this document for people, with a form to try each operation.",
             tag=TAG,

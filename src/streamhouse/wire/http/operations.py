@@ -13,6 +13,9 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from streamhouse.model.access import Caller
+from streamhouse.wire.authorization import Needs, RequestAccess
+
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 EVENTS: Final = "text/event-stream"
@@ -73,6 +76,12 @@ class Call(Generic[Q, B]):
     media_type: str
     accepted: str
     """The operation's media type that the client prefers."""
+    access: RequestAccess
+    """What the caller may do."""
+
+    @property
+    def caller(self) -> Caller:
+        return self.access.caller
 
     @property
     def topic(self) -> str:
@@ -112,6 +121,7 @@ class Operation(Generic[Q, B]):
     method: str
     path: str
     handler: Callable[[Call[Q, B]], Awaitable[Response]]
+    needs: Needs
     summary: str
     tag: str
     about: str = ""

@@ -20,9 +20,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streamhouse.clock import SystemClock
 from streamhouse.config import HttpSettings
+from streamhouse.config.listener_spec import ListenerSpec
 from streamhouse.wire.client_limits import ConnectionLimits, Rejection
 from streamhouse.wire.http.errors import PROBLEM_JSON, Problem
 from streamhouse.wire.http.middleware import HttpMetrics, RequestLimits
+from streamhouse.wire.http.scope import LISTENER, PLAIN_LISTENER
 
 REJECTED: Final = {
     "connections": "too many connections",
@@ -39,15 +41,22 @@ class Connection(H11Protocol):
     settings: HttpSettings  # set by `connection_class`
     metrics: HttpMetrics
     limits: ConnectionLimits
+    listener: ListenerSpec
     clock = SystemClock()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.app = self._serve
+        self._application = self.config.loaded_app
         self._waiting_for_headers: asyncio.TimerHandle | None = None
         self._waiting_for_reader: asyncio.TimerHandle | None = None
         self._unread_bytes = 0
         self._dated_s = 0
         self._entered = ""
+
+    async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
+        scope[LISTENER] = self.listener
+        await self._application(scope, receive, send)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -177,10 +186,13 @@ class Connection(H11Protocol):
         self.transport.close()
 
 
-def connection_class(settings: HttpSettings, metrics: HttpMetrics) -> type[Connection]:
+def connection_class(
+    settings: HttpSettings, metrics: HttpMetrics, listener: ListenerSpec = PLAIN_LISTENER
+) -> type[Connection]:
     """The connection class of one server, with its settings and metrics: uvicorn creates connections from a class."""
     limits = ConnectionLimits(settings, section="http")
-    return type("Connection", (Connection,), {"settings": settings, "metrics": metrics, "limits": limits})
+    attributes = {"settings": settings, "metrics": metrics, "limits": limits, "listener": listener}
+    return type("Connection", (Connection,), attributes)
 
 
 class _Uvicorn(uvicorn.Server):
@@ -199,12 +211,18 @@ class _Uvicorn(uvicorn.Server):
 
 
 class HttpServer:
-    def __init__(self, settings: HttpSettings, app: RequestLimits, listener: socket.socket) -> None:
+    def __init__(
+        self,
+        settings: HttpSettings,
+        app: RequestLimits,
+        listener: socket.socket,
+        spec: ListenerSpec = PLAIN_LISTENER,
+    ) -> None:
         self._listener = listener
         self._server = _Uvicorn(
             uvicorn.Config(
                 app,
-                http=connection_class(settings, app.metrics),
+                http=connection_class(settings, app.metrics, spec),
                 ws="none",
                 log_config=None,
                 access_log=False,

@@ -2,13 +2,14 @@
 
 Data path   topic_reader -> **streams** -> socket
 Owns        the number of streams, framing of records, and when a stream ends: limit reached, client gone, agent
-            stopping
+            stopping, rights over
 Leaves      closing connections of clients that don't read to `server`; records to `topic_reader`
 """
 
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -18,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from streamhouse.broker.broker import Broker
 from streamhouse.config import HttpSettings
 from streamhouse.errors import StreamhouseError
+from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.http.errors import Problem, TooManyRequests, problem_of
 from streamhouse.wire.http.middleware import HttpMetrics
 from streamhouse.wire.http.operations import EVENTS, MAX_LIMIT, NDJSON
@@ -164,6 +166,7 @@ class StreamResponse(Response):
         streams: Streams,
         settings: HttpSettings,
         limit: int | None,
+        access: RequestAccess,
     ) -> None:
         super().__init__(
             media_type=framing.media_type, headers={"cache-control": "no-store", "x-accel-buffering": "no"}
@@ -175,6 +178,8 @@ class StreamResponse(Response):
         self._streams = streams
         self._settings = settings
         self._left = limit
+        self._access = access
+        self._ended_by: StreamhouseError | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -186,13 +191,21 @@ class StreamResponse(Response):
         try:
             async with asyncio.timeout(None) as ending:
                 leaving = asyncio.get_running_loop().create_task(_client_left(receive, ending), name="http-leaving")
+                self._access.on_end = partial(self._end, ending)
                 try:
                     with self._streams.opened(ending):
                         await self._run(send)
                 finally:
                     leaving.cancel()
         except TimeoutError:
-            return  # the client left, or the agent stops
+            if self._ended_by is not None:
+                await self._send(send, self._framing.error(problem_of(self._ended_by)))
+            # otherwise the client left, or the agent stops
+
+    def _end(self, ending: asyncio.Timeout, error: StreamhouseError) -> None:
+        """The caller's rights or credentials have ended."""
+        self._ended_by = error
+        end_now(ending)
 
     async def _run(self, send: Send) -> None:
         await self._send(send, self._framing.opening())
@@ -211,6 +224,7 @@ class StreamResponse(Response):
             limit=limit, max_bytes=self._settings.stream_read_bytes, max_wait_s=self._settings.keep_alive_s
         ):
             any_yet = True
+            self._access.recheck()
             await self._send(send, await self._written(piece))
         return any_yet
 

@@ -14,6 +14,9 @@ from starlette.responses import Response
 
 from streamhouse.broker.admin.cluster_admin import AgentStatus
 from streamhouse.broker.broker import Broker
+from streamhouse.model.access import Operation as AclOperation
+from streamhouse.model.access import ResourceType
+from streamhouse.wire.authorization import needs
 from streamhouse.wire.http.operations import MAX_BODY_BYTES, Call, NoQuery, Operation, json_response
 
 TAG: Final = "agents"
@@ -64,6 +67,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path="/v1/agents",
             handler=list_agents,
+            needs=needs(AclOperation.DESCRIBE, ResourceType.CLUSTER),
             summary="Every agent whose session has not ended",
             tag=TAG,
             query=NoQuery,
@@ -73,6 +77,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path=drain,
             handler=drain_agent,
+            needs=needs(AclOperation.ALTER, ResourceType.CLUSTER),
             summary="Have an agent hand everything over and take nothing more",
             about="Answers at once; it is done when the agent holds nothing any more.",
             tag=TAG,
@@ -86,6 +91,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="DELETE",
             path=drain,
             handler=undrain_agent,
+            needs=needs(AclOperation.ALTER, ResourceType.CLUSTER),
             summary="Have an agent take its share again",
             tag=TAG,
             query=NoQuery,

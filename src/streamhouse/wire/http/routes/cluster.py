@@ -11,6 +11,7 @@ from starlette.responses import Response
 from streamhouse import __version__
 from streamhouse.broker.broker import Broker
 from streamhouse.model.cluster import Session
+from streamhouse.wire.authorization import LOGGED_IN
 from streamhouse.wire.http.operations import Call, NoQuery, Operation, json_response
 
 
@@ -55,6 +56,7 @@ def operations(broker: Broker, *, cluster_id: str, grpc: str | None) -> list[Ope
             method="GET",
             path="/v1/cluster",
             handler=get_cluster,
+            needs=LOGGED_IN,
             summary="The cluster: its agents and where each one listens",
             tag="agents",
             query=NoQuery,

@@ -14,6 +14,9 @@ from starlette.responses import Response
 from streamhouse.broker.admin.damaged_wals import DamagedWal
 from streamhouse.broker.broker import Broker
 from streamhouse.format.loss_report import LossReport
+from streamhouse.model.access import Operation as AclOperation
+from streamhouse.model.access import ResourceType
+from streamhouse.wire.authorization import needs
 from streamhouse.wire.http.operations import Call, NoQuery, Operation, json_response
 
 TAG: Final = "agents"
@@ -71,6 +74,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path="/v1/damaged-logs",
             handler=list_logs,
+            needs=needs(AclOperation.DESCRIBE, ResourceType.CLUSTER),
             summary="Write-ahead logs that are kept because something in them was lost",
             about="Those in the object store, and those on this agent's disk.",
             tag=TAG,
@@ -81,6 +85,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="DELETE",
             path="/v1/damaged-logs/{session}",
             handler=discard,
+            needs=needs(AclOperation.ALTER, ResourceType.CLUSTER),
             summary="Delete a damaged write-ahead log that is kept",
             about="What was lost in it can't be looked for any more.",
             tag=TAG,

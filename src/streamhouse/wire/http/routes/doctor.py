@@ -15,6 +15,9 @@ from starlette.responses import Response
 from streamhouse import __version__
 from streamhouse.broker.admin.health_rules import Check
 from streamhouse.broker.broker import Broker
+from streamhouse.model.access import Operation as AclOperation
+from streamhouse.model.access import ResourceType
+from streamhouse.wire.authorization import needs
 from streamhouse.wire.http.operations import Call, Operation, json_response
 
 
@@ -60,6 +63,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path="/v1/doctor",
             handler=examine,
+            needs=needs(AclOperation.DESCRIBE, ResourceType.CLUSTER),
             summary="Whether all is well with this agent and with what all agents share",
             about="The answer is 200 whatever was found.",
             tag="agents",

@@ -17,11 +17,14 @@ from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.external_commits.commit_request import ExternalCommitRequest, RunRequest, SegmentRequest
+from streamhouse.model.access import ANY, ResourceType
+from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.external_commit import CommittedRange, QueryId, StoredCommit
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.pipeline import Fence, PipelineName
 from streamhouse.model.replay import MAX_COVERS
 from streamhouse.model.segment import SegmentObject
+from streamhouse.wire.authorization import needs
 from streamhouse.wire.http.operations import (
     MAX_INT,
     MAX_LONG,
@@ -32,8 +35,10 @@ from streamhouse.wire.http.operations import (
     Operation,
     json_response,
 )
+from streamhouse.wire.http.routes.pipeline_access import require_pipeline
 
 TAG: Final = "commits"
+FENCE_ABOUT: Final = "alter on a pipeline that the commit names, or being its owner"
 
 Number = Annotated[int, Meta(ge=0, le=MAX_LONG)]
 Covers = Annotated[str, Meta(max_length=MAX_COVERS)]
@@ -110,11 +115,19 @@ class LastCommit(msgspec.Struct, frozen=True, kw_only=True):
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def place_segments(call: Call[NoQuery, CommitRequest]) -> Response:
+        for topic in {run.topic: None for segment in call.body.segments for run in segment.runs}:
+            call.access.require_topic(AclOperation.WRITE, topic)
+        if call.body.fence is not None:
+            await require_pipeline(broker, call.access, call.body.fence.pipeline)
         done = await broker.commits.commit(_commit_request(call.body))
         return json_response(CommitView(placed=_placed_views(done), replayed=done.is_replayed))
 
     async def get_last_commit(call: Call[NoQuery, None]) -> Response:
+        if not call.access.allows_any(AclOperation.WRITE, ResourceType.TOPIC):
+            call.access.require_topic(AclOperation.WRITE, ANY)
         last = await broker.commits.last(QueryId(str(call.path["query"])))
+        for each in last.placed:
+            call.access.require_topic(AclOperation.WRITE, each.topic)
         progress = None if last.progress is None else msgspec.json.decode(last.progress)
         return json_response(
             LastCommit(epoch=last.epoch, progress=progress, placed=_placed_views(last), covers=last.covers)
@@ -125,6 +138,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path="/v1/commits",
             handler=place_segments,
+            needs=needs(AclOperation.WRITE, ResourceType.TOPIC, about=FENCE_ABOUT),
             summary="Place segments in topics, all or none",
             about="Epochs of a query only grow; one that happened is answered again. Any agent coordinates.",
             tag=TAG,
@@ -137,6 +151,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path="/v1/commits/{query}",
             handler=get_last_commit,
+            needs=needs(AclOperation.WRITE, ResourceType.TOPIC),
             summary="The last commit of a query",
             tag=TAG,
             query=NoQuery,

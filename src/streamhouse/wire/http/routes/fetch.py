@@ -14,7 +14,10 @@ from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
 from streamhouse.format.batch import iter_batches
+from streamhouse.model.access import Operation as AclOperation
+from streamhouse.model.access import ResourceType
 from streamhouse.model.names import TopicPartition
+from streamhouse.wire.authorization import needs
 from streamhouse.wire.http.operations import (
     BATCHES,
     EVENTS,
@@ -174,6 +177,7 @@ class ReadingCalls:
                 streams=self._streams,
                 settings=self._settings,
                 limit=limit,
+                access=call.access,
             )
         viewer, records = query.viewer(self._registry, self._encoding), list[RecordView]()
         async for piece in topic_page(
@@ -196,6 +200,7 @@ def operations(
             method="GET",
             path="/v1/topics/{topic}/records",
             handler=calls.read_topic,
+            needs=needs(AclOperation.READ, ResourceType.TOPIC, "topic"),
             summary="Read all partitions of a topic, a page at a time or as a stream",
             about="As JSON it is a page with a cursor for the next one. As NDJSON or server-sent events it is a stream "
             "that waits for new records; ids of events are cursors, so a browser goes on where it was.",
@@ -213,6 +218,7 @@ def operations(
             method="GET",
             path=one + "/records",
             handler=calls.read_partition,
+            needs=needs(AclOperation.READ, ResourceType.TOPIC, "topic"),
             summary="Read a page of one partition",
             about="Give an offset or a timestamp, or neither: then it begins with the first record.",
             tag=TAG,
@@ -224,6 +230,7 @@ def operations(
             method="GET",
             path=one + "/batches",
             handler=calls.read_batches,
+            needs=needs(AclOperation.READ, ResourceType.TOPIC, "topic"),
             summary="Read record batches as they are stored",
             about="The first batch may begin before the requested offset.",
             tag=TAG,

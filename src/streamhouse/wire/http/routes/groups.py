@@ -18,9 +18,12 @@ from streamhouse.broker.broker import Broker
 from streamhouse.broker.forwarding import group_lag
 from streamhouse.errors import GroupNotFound, UnknownTopic
 from streamhouse.format.consumer_protocol import assigned_partitions
+from streamhouse.model.access import Operation as AclOperation
+from streamhouse.model.access import ResourceType
 from streamhouse.model.group import CommittedOffset, GroupState
 from streamhouse.model.group_requests import DescribedGroup, DescribedMember, OffsetToCommit
 from streamhouse.model.names import TopicPartition
+from streamhouse.wire.authorization import Needs, Right, lists, needs
 from streamhouse.wire.http.errors import FieldError, Unprocessable
 from streamhouse.wire.http.operations import MAX_BODY_BYTES, MAX_INT, MAX_LONG, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.records.pages import each_of
@@ -120,8 +123,12 @@ class GroupCalls:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    async def list_groups(self, _: Call[NoQuery, None]) -> Response:
-        groups = await self._broker.records.groups()
+    async def list_groups(self, call: Call[NoQuery, None]) -> Response:
+        access, groups = call.access, await self._broker.records.groups()
+        if not access.allows_cluster(AclOperation.DESCRIBE):
+            groups = [
+                each for each in groups if access.allows(AclOperation.DESCRIBE, ResourceType.GROUP, each.group_id)
+            ]
         views = [GroupView(group=each.group_id, state=each.state, protocol_type=each.protocol_type) for each in groups]
         return json_response(Groups(groups=views))
 
@@ -130,14 +137,22 @@ class GroupCalls:
 
     async def get_lag(self, call: Call[NoQuery, None]) -> Response:
         group = call.path["group"]
-        standings = [_standing(each) for each in await self._broker.records.lag(group)]
+        standings = [
+            _standing(each)
+            for each in await self._broker.records.lag(group)
+            if call.access.allows_topic(AclOperation.DESCRIBE, each.name.topic)
+        ]
         return json_response(Lag(group=group, lag=sum(each.lag or 0 for each in standings), partitions=standings))
 
     async def reset_group(self, call: Call[NoQuery, Reset]) -> Response:
         group, reset = call.path["group"], call.body
         check_reset(reset)
+        for each in reset.topics or ():
+            call.access.require_topic(AclOperation.READ, each.topic)
         committed = await _committed(self._broker, group)
         names = await _named(self._broker, reset, committed)
+        for name in names:
+            call.access.require_topic(AclOperation.READ, name.topic)
         places = await each_of(names, lambda name: _target(self._broker, name, reset, committed.get(name)))
         moves = {name: place for name, place in places.items() if place is not None}
         if moves and not reset.dry_run:
@@ -163,6 +178,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path="/v1/groups",
             handler=calls.list_groups,
+            needs=lists(AclOperation.DESCRIBE, ResourceType.GROUP, about="all of them with describe on the cluster"),
             summary="All consumer groups",
             tag=TAG,
             query=NoQuery,
@@ -172,6 +188,10 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path=one + "/lag",
             handler=calls.get_lag,
+            needs=Needs(
+                rights=(Right(AclOperation.DESCRIBE, ResourceType.GROUP, "group"),),
+                hides=(Right(AclOperation.DESCRIBE, ResourceType.TOPIC),),
+            ),
             summary="What a group has committed, and how far behind that is",
             tag=TAG,
             query=NoQuery,
@@ -182,6 +202,10 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path=one + "/reset",
             handler=calls.reset_group,
+            needs=Needs(
+                rights=(Right(AclOperation.READ, ResourceType.GROUP, "group"),),
+                handled=(Right(AclOperation.READ, ResourceType.TOPIC),),
+            ),
             summary="Move a group without members to other offsets",
             about="A group that isn't there yet is made by it; then `topics` are needed.",
             tag=TAG,
@@ -195,6 +219,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path=one,
             handler=calls.get_group,
+            needs=needs(AclOperation.DESCRIBE, ResourceType.GROUP, "group"),
             summary="A group with its members and what each one reads",
             tag=TAG,
             query=NoQuery,
@@ -205,6 +230,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="DELETE",
             path=one,
             handler=calls.delete_group,
+            needs=needs(AclOperation.DELETE, ResourceType.GROUP, "group"),
             summary="Delete a group without members, with all that it committed",
             tag=TAG,
             query=NoQuery,

@@ -8,6 +8,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
+from streamhouse.model.access import Operation as AclOperation
+from streamhouse.model.access import ResourceType
+from streamhouse.wire.authorization import OPEN, needs
 from streamhouse.wire.http.operations import Call, Media, NoQuery, Operation, json_response
 
 
@@ -33,6 +36,7 @@ def operations(broker: Broker, registry: CollectorRegistry) -> list[Operation[An
             method="GET",
             path="/health/live",
             handler=live,
+            needs=OPEN,
             summary="Whether the process answers",
             tag="health",
             query=NoQuery,
@@ -42,6 +46,7 @@ def operations(broker: Broker, registry: CollectorRegistry) -> list[Operation[An
             method="GET",
             path="/health/ready",
             handler=ready,
+            needs=OPEN,
             summary="Whether the agent should get traffic",
             tag="health",
             query=NoQuery,
@@ -52,6 +57,7 @@ def operations(broker: Broker, registry: CollectorRegistry) -> list[Operation[An
             method="GET",
             path="/metrics",
             handler=metrics,
+            needs=needs(AclOperation.DESCRIBE, ResourceType.CLUSTER),
             summary="Metrics, as Prometheus reads them",
             tag="health",
             query=NoQuery,

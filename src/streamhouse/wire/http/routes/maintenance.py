@@ -18,9 +18,12 @@ from starlette.responses import Response
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.maintenance.jobs import PartitionMaintenance
 from streamhouse.broker.maintenance.run_replacement import ExpectedRun, RunReplacementRequest
+from streamhouse.model.access import Operation as AclOperation
+from streamhouse.model.access import ResourceType
 from streamhouse.model.names import Epoch, PartitionId, TopicId, TopicPartition
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
 from streamhouse.model.topic import topic_values
+from streamhouse.wire.authorization import needs
 from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, QUERY_PATTERN, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.routes.read_plans import (
     AbortedView,
@@ -153,6 +156,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path="/v1/maintenance/plan",
             handler=plan_maintenance,
+            needs=needs(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
             summary="Every run of a topic, for jobs that rewrite them",
             about="Any agent answers, from rows alone.",
             tag=TAG,
@@ -165,6 +169,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path="/v1/replacements",
             handler=replace_runs,
+            needs=needs(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
             summary="Put a rewritten segment in the place of runs",
             about="It covers the same offsets, each under its epoch. Asked for again it is answered the same; 409: the"
             " runs are others by now, and nothing happened. Any agent does it.",

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from streamhouse.broker.broker import Broker
 from streamhouse.model.external_commit import FreezeRequest, FreezeTarget, FrozenPartition, Outcome, QueryId
 from streamhouse.model.names import PartitionId, TopicId, TopicPartition
+from streamhouse.wire.authorization import processes_only
 from streamhouse.wire.http.errors import Unprocessable
 from streamhouse.wire.http.operations import (
     HOLD_PATTERN,
@@ -87,6 +88,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path="/v1/holds",
             handler=hold_partitions,
+            needs=processes_only(),
             summary="Keep partitions still for a commit (agents ask each other)",
             tag=TAG,
             query=NoQuery,
@@ -98,6 +100,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path="/v1/holds/{hold}/end",
             handler=end_hold,
+            needs=processes_only(),
             summary="Say how a commit ended (agents tell each other)",
             tag=TAG,
             query=NoQuery,

@@ -15,8 +15,11 @@ from starlette.responses import Response
 
 from streamhouse.broker.admin.cluster_admin import PartitionStatus
 from streamhouse.broker.broker import Broker
+from streamhouse.model.access import Operation as AclOperation
+from streamhouse.model.access import ResourceType
 from streamhouse.model.cluster import Session
 from streamhouse.model.names import TopicPartition
+from streamhouse.wire.authorization import lists, needs
 from streamhouse.wire.http.operations import MAX_BODY_BYTES, MAX_INT, Call, NoQuery, Operation, json_response
 
 TAG: Final = "partitions"
@@ -61,7 +64,10 @@ class PartitionsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def list_partitions(call: Call[PartitionsQuery, None]) -> Response:
         name = call.query.topic
+        if name:
+            call.access.require_topic(AclOperation.DESCRIBE, name)
         topics = [await broker.topic(name)] if name else await broker.topics()
+        topics = [each for each in topics if call.access.allows_topic(AclOperation.DESCRIBE, each.name)]
         partitions = await broker.cluster_admin.partitions(topics, local=call.query.local)
         return json_response(Partitions(partitions=[view(each) for each in partitions]))
 
@@ -76,6 +82,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path="/v1/partitions",
             handler=list_partitions,
+            needs=lists(AclOperation.DESCRIBE, ResourceType.TOPIC),
             summary="Partitions of one topic or of all: who leads them and how far they are",
             about="The high watermark and the last stable offset are null where another agent leads.",
             tag=TAG,
@@ -87,6 +94,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path="/v1/partitions/move",
             handler=move_partition,
+            needs=needs(AclOperation.ALTER, ResourceType.CLUSTER),
             summary="Say which agent leads a partition",
             tag=TAG,
             query=NoQuery,

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from streamhouse.broker.pipelines.pipelines import Outcome, PipelineRequest, shown_status
+from streamhouse.model.access import Principal
 from streamhouse.model.pipeline import (
     Definition,
     DesiredState,
@@ -118,6 +119,8 @@ class PipelineView(msgspec.Struct, frozen=True, kw_only=True):
     changed_at_ms: int
     owner: OwnerView | None
     status: StatusView
+    runs_as: str | None = None
+    """The user with whose rights it runs: the one who created or changed it last."""
 
 
 class PipelinesAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,7 +153,7 @@ class RunningPipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     events: list[EventView] = []
 
 
-def requested_pipeline(name: str, body: PipelineDefinition) -> PipelineRequest:
+def requested_pipeline(name: str, body: PipelineDefinition, *, runs_as: Principal) -> PipelineRequest:
     definition = Definition(
         name=PipelineName(name),
         kind=body.kind,
@@ -160,6 +163,7 @@ def requested_pipeline(name: str, body: PipelineDefinition) -> PipelineRequest:
         key=tuple(body.key),
         columns=columns_of(body.columns),
         shape=None if body.shape is None else _shape_of(body.shape),
+        runs_as=runs_as,
     )
     return PipelineRequest(definition=definition, starting=body.starting, fresh=body.fresh)
 
@@ -204,6 +208,7 @@ def pipeline_view(stored: StoredPipeline) -> PipelineView:
         changed_at_ms=pipeline.changed_at_ms,
         owner=None if stored.owner is None else _owner_view(stored.owner),
         status=status_view(shown_status(stored)),
+        runs_as=None if definition.runs_as is None else str(definition.runs_as),
     )
 
 

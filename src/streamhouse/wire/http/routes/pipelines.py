@@ -17,7 +17,10 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
+from streamhouse.model.access import Operation as AclOperation
+from streamhouse.model.access import ResourceType
 from streamhouse.model.pipeline import PipelineName
+from streamhouse.wire.authorization import Needs, Right, lists, needs
 from streamhouse.wire.http.operations import (
     DEFAULT_LIMIT,
     MAX_BODY_BYTES,
@@ -27,6 +30,7 @@ from streamhouse.wire.http.operations import (
     Operation,
     json_response,
 )
+from streamhouse.wire.http.routes.pipeline_access import require_definition
 from streamhouse.wire.http.routes.pipeline_types import (
     EventsAnswer,
     PipelineDefinition,
@@ -40,6 +44,14 @@ from streamhouse.wire.http.routes.pipeline_types import (
 from streamhouse.wire.http.routes.tables import SqlText
 
 TAG: Final = "pipelines"
+PUT_NEEDS: Final = Needs(
+    handled=(
+        Right(AclOperation.CREATE, ResourceType.PIPELINE),
+        Right(AclOperation.READ, ResourceType.TOPIC),
+        Right(AclOperation.WRITE, ResourceType.TOPIC),
+    ),
+    about="alter on a pipeline that is there; run-code on the cluster for Python; the pipeline then runs as the caller",
+)
 
 
 class Restart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,16 +68,24 @@ class PipelineCalls:
     """Operations on pipelines."""
 
     def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         self._pipelines = broker.pipelines
 
     async def list_pipelines(self, call: Call[NoQuery, None]) -> Response:
-        return json_response(PipelinesAnswer(pipelines=[pipeline_view(each) for each in await self._pipelines.all()]))
+        shown = [
+            each
+            for each in await self._pipelines.all()
+            if call.access.allows(AclOperation.DESCRIBE, ResourceType.PIPELINE, each.name)
+        ]
+        return json_response(PipelinesAnswer(pipelines=[pipeline_view(each) for each in shown]))
 
     async def get_pipeline(self, call: Call[NoQuery, None]) -> Response:
         return json_response(pipeline_view(await self._pipelines.find(_name(call))))
 
     async def put_pipeline(self, call: Call[NoQuery, PipelineDefinition]) -> Response:
-        outcome, stored = await self._pipelines.put(requested_pipeline(_name(call), call.body))
+        request = requested_pipeline(_name(call), call.body, runs_as=call.caller.principal)
+        await require_definition(self._broker, call.access, request.definition)
+        outcome, stored = await self._pipelines.put(request)
         return json_response(PutAnswer(outcome=outcome, pipeline=pipeline_view(stored)))
 
     async def delete_pipeline(self, call: Call[NoQuery, None]) -> Response:
@@ -89,8 +109,11 @@ class PipelineCalls:
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     calls = PipelineCalls(broker)
 
-    def on_one(handler: Any, method: str, tail: str, summary: str, **overrides: Any) -> Operation[Any, Any]:
-        defaults = {"query": NoQuery, "answer": PipelineView, "problems": (404,), **overrides}
+    def on_one(
+        right: AclOperation, handler: Any, method: str, tail: str, summary: str, **overrides: Any
+    ) -> Operation[Any, Any]:
+        on_pipeline = needs(right, ResourceType.PIPELINE, "pipeline")
+        defaults = {"needs": on_pipeline, "query": NoQuery, "answer": PipelineView, "problems": (404,), **overrides}
         return Operation(
             method=method,
             path=f"/v1/pipelines/{{pipeline}}{tail}",
@@ -105,23 +128,27 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path="/v1/pipelines",
             handler=calls.list_pipelines,
+            needs=lists(AclOperation.DESCRIBE, ResourceType.PIPELINE),
             summary="List pipelines, with who runs them and how",
             tag=TAG,
             query=NoQuery,
             answer=PipelinesAnswer,
         ),
         on_one(
+            AclOperation.CREATE,
             calls.put_pipeline,
             "PUT",
             "",
             "Create or change a pipeline",
             about="A change that can't go on where the pipeline stands is refused, unless it may begin anew (`fresh`).",
             body=PipelineDefinition,
+            needs=PUT_NEEDS,
             answer=PutAnswer,
             problems=(409,),
         ),
-        on_one(calls.get_pipeline, "GET", "", "Look at a pipeline"),
+        on_one(AclOperation.DESCRIBE, calls.get_pipeline, "GET", "", "Look at a pipeline"),
         on_one(
+            AclOperation.DELETE,
             calls.delete_pipeline,
             "DELETE",
             "",
@@ -130,9 +157,10 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             answer=None,
             status=204,
         ),
-        on_one(calls.pause_pipeline, "POST", "/pause", "Pause a pipeline"),
-        on_one(calls.resume_pipeline, "POST", "/resume", "Resume a pipeline"),
+        on_one(AclOperation.ALTER, calls.pause_pipeline, "POST", "/pause", "Pause a pipeline"),
+        on_one(AclOperation.ALTER, calls.resume_pipeline, "POST", "/resume", "Resume a pipeline"),
         on_one(
+            AclOperation.ALTER,
             calls.restart_pipeline,
             "POST",
             "/restart",
@@ -141,6 +169,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             max_body_bytes=MAX_BODY_BYTES,
         ),
         on_one(
+            AclOperation.DESCRIBE,
             calls.pipeline_events,
             "GET",
             "/events",

@@ -20,8 +20,12 @@ from starlette.responses import Response
 from streamhouse.broker.broker import Broker
 from streamhouse.errors import InvalidRecord, RegistryRefusal, StreamhouseError
 from streamhouse.format.batch import iter_batches
+from streamhouse.model.access import Operation as AclOperation
+from streamhouse.model.access import ResourceType
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt
+from streamhouse.model.schema import Subject
+from streamhouse.wire.authorization import RequestAccess, needs
 from streamhouse.wire.http.errors import (
     MAX_FIELD_ERRORS,
     FieldError,
@@ -58,6 +62,7 @@ from streamhouse.wire.http.records.upload import Upload
 from streamhouse.wire.http.request_body import RequestBodies
 
 TAG: Final = "records"
+CREATION_ABOUT: Final = "create, on topic or cluster, for a topic that isn't there"
 IDEMPOTENCY_KEY: Final = Header(
     name="Idempotency-Key",
     about="a retry with the same key and the same records stores nothing twice; with other records it is refused",
@@ -88,6 +93,7 @@ class PublishingCalls:
         self._settings = broker.settings.http
 
     async def _publish(self, call: Call[Any, Any], records: Sequence[NewRecord], acks: Acks) -> Response:
+        await self._check_creation(call)
         answers = await self._broker.records.publish(
             call.topic,
             records,
@@ -97,13 +103,19 @@ class PublishingCalls:
         )
         return all_failed(answers, "records") or json_response(PublishedRecords(records=published(answers)))
 
+    async def _check_creation(self, call: Call[Any, Any]) -> None:
+        """Raise `UnknownTopic` for a topic that isn't there, and that the caller may not create by publishing to it."""
+        access = call.access
+        if not access.allows_topic(AclOperation.CREATE, call.topic) and not access.allows_cluster(AclOperation.CREATE):
+            await self._broker.topic(call.topic)
+
     async def publish_records(self, call: Call[PublicationQuery, Publication]) -> Response:
         if call.media_type == JSON:
-            defaults = await with_writers(self._registry, call.query, call.body)
+            defaults = await with_writers(self._registry, call.access, call.query, call.body)
             records = await encode_records(call.body.records, defaults, self._encoding)
             return await self._publish(call, records, defaults.acks)
         if call.media_type == NDJSON:
-            return await self._upload(call, await with_writers(self._registry, call.query))
+            return await self._upload(call, await with_writers(self._registry, call.access, call.query))
         check_plain(call.query)
         defaults = defaults_of(call.query)
         value = await self._bodies.read(call.request)
@@ -111,6 +123,7 @@ class PublishingCalls:
         return await self._publish(call, [record], defaults.acks)
 
     async def _upload(self, call: Call[PublicationQuery, Publication], defaults: Defaults) -> Response:
+        await self._check_creation(call)
         await self._broker.topic(call.topic, create=True)  # check before a long upload
         running = Upload(
             self._broker.records,
@@ -132,6 +145,7 @@ class PublishingCalls:
         batches = [body[span.position : span.position + span.size_bytes] for span in iter_batches(body)]
         if not batches:
             raise InvalidRecord("no record batch in the body")
+        await self._check_creation(call)
         answers = await self._broker.records.publish_batches(
             TopicPartition(call.topic, call.partition),
             batches,
@@ -150,6 +164,12 @@ def operations(
             method="POST",
             path="/v1/topics/{topic}/records",
             handler=calls.publish_records,
+            needs=needs(
+                AclOperation.WRITE,
+                ResourceType.TOPIC,
+                "topic",
+                about=f"read on a subject that is named; {CREATION_ABOUT}",
+            ),
             summary="Publish records",
             about="JSON carries many records, NDJSON as many as there are, text and bytes one. The query says what "
             "holds for records that don't say otherwise. An NDJSON upload is answered with a summary in its end.",
@@ -170,6 +190,12 @@ def operations(
             method="POST",
             path="/v1/topics/{topic}/partitions/{partition}/batches",
             handler=calls.publish_batches,
+            needs=needs(
+                AclOperation.WRITE,
+                ResourceType.TOPIC,
+                "topic",
+                about=CREATION_ABOUT,
+            ),
             summary="Publish whole Kafka record batches",
             about="Batches of format 2, one after the other, as producers send them: compressed or not.",
             tag=TAG,
@@ -181,21 +207,24 @@ def operations(
     ]
 
 
-async def with_writers(registry: Registry, query: PublicationQuery, body: Publication | None = None) -> Defaults:
+async def with_writers(
+    registry: Registry, access: RequestAccess, query: PublicationQuery, body: Publication | None = None
+) -> Defaults:
     """The defaults for the records of a body, with schemas looked up."""
     return defaults_of(
         query,
         body,
-        key_writer=await _writer(registry, schema_choice("key", query, body), part="key"),
-        value_writer=await _writer(registry, schema_choice("value", query, body), part="value"),
+        key_writer=await _writer(registry, access, schema_choice("key", query, body), part="key"),
+        value_writer=await _writer(registry, access, schema_choice("value", query, body), part="value"),
     )
 
 
-async def _writer(registry: Registry, way: SchemaChoice, *, part: Part) -> Writer | None:
+async def _writer(registry: Registry, access: RequestAccess, way: SchemaChoice, *, part: Part) -> Writer | None:
     schema_id, subject, _ = way
     named = "schema_id" if subject is None else "subject"
     try:
         if subject is not None:
+            access.require(AclOperation.READ, ResourceType.SUBJECT, str(Subject.parse(subject)))
             schema_id = await registry.newest_id(subject)
         return None if schema_id is None else Writer(schema_id, await registry.schema(schema_id))
     except RegistryRefusal as error:

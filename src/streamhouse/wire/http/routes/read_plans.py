@@ -19,9 +19,12 @@ from starlette.responses import Response
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.fetch.read_plans import OffsetRange, PartitionPlan, RunCursor
 from streamhouse.errors import UnknownTopic
+from streamhouse.model.access import Operation as AclOperation
+from streamhouse.model.access import ResourceType
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.segment import Run
 from streamhouse.model.transaction import AbortedTransaction
+from streamhouse.wire.authorization import needs
 from streamhouse.wire.http.errors import Unprocessable
 from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, Call, NoQuery, Operation, json_response
 
@@ -166,6 +169,8 @@ class OffsetsAtTime(msgspec.Struct, frozen=True, kw_only=True):
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def plan_reading(call: Call[NoQuery, ReadPlanQuestion]) -> Response:
+        for each in call.body.topics:
+            call.access.require_topic(AclOperation.READ, each.topic)
         spans = await _spans(broker, call.body.topics)
         plan = await broker.plans.plan(spans, begin=read_run_cursor(call.body.cursor))
         return json_response(
@@ -205,6 +210,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path="/v1/read-plans",
             handler=plan_reading,
+            needs=needs(AclOperation.READ, ResourceType.TOPIC),
             summary="Where records stand in the object store",
             about="For readers that fetch segments themselves. Any agent answers.",
             tag=TAG,
@@ -217,6 +223,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path="/v1/topics/{topic}/offsets",
             handler=offsets_at_time,
+            needs=needs(AclOperation.DESCRIBE, ResourceType.TOPIC, "topic"),
             summary="The first offset of a time, by partition",
             tag=TAG,
             query=OffsetsQuery,

@@ -19,11 +19,13 @@ from starlette.types import Receive, Scope, Send
 from streamhouse import __version__
 from streamhouse.broker.broker import Broker
 from streamhouse.errors import StreamhouseError
+from streamhouse.wire.authorization import LOGGED_IN, OPEN, Needs
 from streamhouse.wire.http.errors import headers_of_error
 from streamhouse.wire.http.request_body import RequestBodies, content_type, negotiate_type
 from streamhouse.wire.http.routes import schemas_config, schemas_ids, schemas_subjects
 from streamhouse.wire.http.routes.schemas_errors import RegistryError, registry_error
 from streamhouse.wire.http.routes.schemas_requests import ENVELOPE_BYTES, Entry, RegistryCall, Table
+from streamhouse.wire.http.scope import access_of
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,11 @@ def routes(broker: Broker, bodies: RequestBodies, *, cluster_id: str) -> list[Ro
     return [Route(path, registry) for path in ("/", *below, "/v1/metadata/id", "/v1/metadata/version")]
 
 
+def is_registry_path(path: str) -> bool:
+    """Whether errors of a request to this path have the registry's form."""
+    return path == "/" or path.startswith("/v1/metadata/") or path.lstrip("/").partition("/")[0] in ROOTS
+
+
 class Registry:
     """An ASGI application."""
 
@@ -47,14 +54,13 @@ class Registry:
         self._bodies = bodies
         # In JSON a character may take six bytes.
         self._max_body_bytes = 6 * broker.settings.schemas.max_schema_bytes + ENVELOPE_BYTES
-        self._table = Table(
-            [
-                *schemas_subjects.entries(broker.schemas),
-                *schemas_ids.entries(broker.schemas),
-                *schemas_config.entries(broker.schemas),
-                *about(cluster_id),
-            ]
+        self.entries = (
+            *schemas_subjects.entries(broker.schemas),
+            *schemas_ids.entries(broker.schemas),
+            *schemas_config.entries(broker.schemas),
+            *about(cluster_id),
         )
+        self._table = Table(self.entries)
 
     def __repr__(self) -> str:
         return f"<Registry {self._table!r}>"
@@ -76,14 +82,23 @@ class Registry:
                 path=match.path,
                 context=match.context,
                 max_body_bytes=self._max_body_bytes,
+                access=access_of(request.scope),
             )
-            answer = await match.handler(call)
+            async with call.access.watched():
+                require(call, match.entry.needs)
+                answer = await match.entry.handler(call)
         except StreamhouseError as error:
             return error_response(registry_error(error), error, media_type)
         if isinstance(answer, Response):
             answer.headers["content-type"] = media_type
             return answer
         return Response(_ENCODER.encode(answer), media_type=media_type)
+
+
+def require(call: RegistryCall, needs: Needs) -> None:
+    """Raise `AccessDenied` unless the caller has the rights on the subject in the path, or on the registry."""
+    for operation, _, _ in needs.rights:
+        call.require_subject(operation, call.subject())
 
 
 def error_response(registry_error: RegistryError, error: StreamhouseError, media_type: str) -> Response:
@@ -106,7 +121,7 @@ def about(cluster_id: str) -> list[Entry]:
         return {"version": __version__, "commitId": ""}
 
     return [
-        Entry("GET", "", root),
-        Entry("GET", "v1/metadata/id", identity),
-        Entry("GET", "v1/metadata/version", version),
+        Entry("GET", "", root, OPEN),
+        Entry("GET", "v1/metadata/id", identity, LOGGED_IN),
+        Entry("GET", "v1/metadata/version", version, LOGGED_IN),
     ]

@@ -9,13 +9,15 @@ DELETE /mode[/{subject}]      recursive: the modes of a context's subjects as we
 GET    /contexts              offset, limit, contextPrefix
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from streamhouse.broker.schemas import SchemaRegistry
 from streamhouse.errors import UnknownSubject
-from streamhouse.model.schema import Level, Mode
+from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.schema import Deleted, Level, Mode, Subject
+from streamhouse.wire.authorization import lists, needs
 from streamhouse.wire.http.routes.schemas_errors import RegistryFault
 from streamhouse.wire.http.routes.schemas_requests import Entry, RegistryCall
 
@@ -60,16 +62,23 @@ def _level(text: str) -> str:
     return text.upper()
 
 
+GLOBAL: Final = "on the cluster without a subject"
+DESCRIBE: Final = needs(Operation.DESCRIBE_CONFIGS, ResourceType.SUBJECT, "subject", about=GLOBAL)
+ALTER: Final = needs(
+    Operation.ALTER_CONFIGS, ResourceType.SUBJECT, "subject", about=f"{GLOBAL}; read on a subject that is the alias"
+)
+
+
 def entries(schemas: SchemaRegistry) -> list[Entry]:
     handlers = _Rules(schemas)
     return [
-        *(Entry("GET", path, handlers.config) for path in ("config", "config/{subject}")),
-        *(Entry("PUT", path, handlers.set_config) for path in ("config", "config/{subject}")),
-        *(Entry("DELETE", path, handlers.delete_config) for path in ("config", "config/{subject}")),
-        *(Entry("GET", path, handlers.mode) for path in ("mode", "mode/{subject}")),
-        *(Entry("PUT", path, handlers.set_mode) for path in ("mode", "mode/{subject}")),
-        *(Entry("DELETE", path, handlers.delete_mode) for path in ("mode", "mode/{subject}")),
-        Entry("GET", "contexts", handlers.contexts),
+        *(Entry("GET", path, handlers.config, DESCRIBE) for path in ("config", "config/{subject}")),
+        *(Entry("PUT", path, handlers.set_config, ALTER) for path in ("config", "config/{subject}")),
+        *(Entry("DELETE", path, handlers.delete_config, ALTER) for path in ("config", "config/{subject}")),
+        *(Entry("GET", path, handlers.mode, DESCRIBE) for path in ("mode", "mode/{subject}")),
+        *(Entry("PUT", path, handlers.set_mode, ALTER) for path in ("mode", "mode/{subject}")),
+        *(Entry("DELETE", path, handlers.delete_mode, ALTER) for path in ("mode", "mode/{subject}")),
+        Entry("GET", "contexts", handlers.contexts, lists(Operation.DESCRIBE, ResourceType.SUBJECT)),
     ]
 
 
@@ -85,6 +94,8 @@ class _Rules:
 
     async def set_config(self, call: RegistryCall) -> Any:
         body = await call.body(ConfigBody)
+        if isinstance(body.alias, str) and body.alias:
+            call.require_subject(Operation.READ, call.subject().beside(body.alias))
         config = dict(await self._schemas.set_config(call.subject(), body.changes()))
         if "compatibilityLevel" in config:  # PUT has one name for the level in request and response, GET another one
             config["compatibility"] = config.pop("compatibilityLevel")
@@ -115,5 +126,14 @@ class _Rules:
             raise UnknownSubject(call.subject())
         skipped, limit = call.page()
         prefix = call.text("contextPrefix")
-        contexts = [each for each in await self._schemas.contexts() if each.startswith(prefix)]
+        contexts = [
+            each for each in await self._schemas.contexts() if each.startswith(prefix) and await self._shows(call, each)
+        ]
         return contexts[skipped : None if limit is None else skipped + limit]
+
+    async def _shows(self, call: RegistryCall, context: str) -> bool:
+        """Whether the caller may describe the context, or a subject in it."""
+        if call.access.is_unrestricted:
+            return True
+        subjects = await self._schemas.subjects(context=context, deleted=Deleted.WITH)
+        return any(call.allows_subject(Operation.DESCRIBE, each) for each in (*subjects, Subject(context, "")))

@@ -92,6 +92,8 @@ CODES: Final[Mapping[type[errors.StreamhouseError], tuple[int, _Describe]]] = {
         lambda e: f"One or more references exist to the schema {{subject={e.subject},version={e.version}}}.",
     ),
     errors.InvalidSubject: (42208, lambda e: f"The specified subject '{e.subject}' is not a valid subject."),
+    errors.NotAuthenticated: (40101, str),
+    errors.AccessDenied: (40301, str),
     errors.Unavailable: (50001, lambda e: f"Error in the backend data store: {e}"),
 }
 

@@ -8,26 +8,32 @@ GET /schemas/ids/{id}/versions    their versions; same parameters
 GET /schemas/guids/{guid}         format; also …/ids, the schema's ids by context
 """
 
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from starlette.responses import Response
 
 from streamhouse.broker.schemas import SchemaRegistry
+from streamhouse.errors import UnknownSchema
+from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.schema import StoredSchema
 from streamhouse.schemas.base import SchemaType
+from streamhouse.wire.authorization import LOGGED_IN, lists
 from streamhouse.wire.http.routes.schemas_requests import Entry, RegistryCall, schema_json, version_json
+
+BY_ID: Final = lists(Operation.READ, ResourceType.SUBJECT, about="on one subject that has the schema")
 
 
 def entries(schemas: SchemaRegistry) -> list[Entry]:
     handlers = _Ids(schemas)
     return [
-        Entry("GET", "schemas", handlers.listing),
-        Entry("GET", "schemas/types", handlers.types),
-        Entry("GET", "schemas/ids/{id}", handlers.schema),
-        Entry("GET", "schemas/ids/{id}/schema", handlers.text),
-        Entry("GET", "schemas/ids/{id}/subjects", handlers.subjects),
-        Entry("GET", "schemas/ids/{id}/versions", handlers.versions),
-        Entry("GET", "schemas/guids/{guid}", handlers.by_guid),
-        Entry("GET", "schemas/guids/{guid}/ids", handlers.ids_of_guid),
+        Entry("GET", "schemas", handlers.listing, lists(Operation.READ, ResourceType.SUBJECT)),
+        Entry("GET", "schemas/types", handlers.types, LOGGED_IN),
+        Entry("GET", "schemas/ids/{id}", handlers.schema, BY_ID),
+        Entry("GET", "schemas/ids/{id}/schema", handlers.text, BY_ID),
+        Entry("GET", "schemas/ids/{id}/subjects", handlers.subjects, BY_ID),
+        Entry("GET", "schemas/ids/{id}/versions", handlers.versions, BY_ID),
+        Entry("GET", "schemas/guids/{guid}", handlers.by_guid, BY_ID),
+        Entry("GET", "schemas/guids/{guid}/ids", handlers.ids_of_guid, BY_ID),
     ]
 
 
@@ -38,27 +44,44 @@ class _Ids:
     async def listing(self, call: RegistryCall) -> Any:
         context, prefix = call.prefix("")
         skipped, limit = call.page()
+        is_whole = call.access.is_unrestricted
         schemas = await self._schemas.schemas(
             context=context,
             prefix=prefix,
             with_deleted=call.flag("deleted"),
             latest_only=call.flag("latestOnly"),
-            skipped=skipped,
-            limit=limit,
+            skipped=skipped if is_whole else 0,
+            limit=limit if is_whole else None,
         )
-        return [version_json(each) for each in schemas]
+        if is_whole:
+            return [version_json(each) for each in schemas]
+        shown = [each for each in schemas if call.allows_subject(Operation.READ, each.subject)]
+        return [version_json(each) for each in _page(call, shown)]
 
     async def types(self, _: RegistryCall) -> Any:
         return sorted(get_args(SchemaType))
 
     async def schema(self, call: RegistryCall) -> Any:
         style = call.style()
-        stored = await self._schemas.stored(call.schema_id(), context=call.id_context())
+        stored = await self._readable(call)
         body = schema_json(stored, await self._schemas.formatted(stored, style))
         return {**body, "maxId": await self._schemas.max_id(stored.context)} if call.flag("fetchMaxId") else body
 
+    async def _readable(self, call: RegistryCall) -> StoredSchema:
+        """The schema of the id in the path; one that no subject has that the caller may read isn't there."""
+        schema_id, context = call.schema_id(), call.id_context()
+        if not await self._is_readable(call, schema_id, context):
+            raise UnknownSchema(schema_id=schema_id)
+        return await self._schemas.stored(schema_id, context=context)
+
+    async def _is_readable(self, call: RegistryCall, schema_id: int, context: str) -> bool:
+        if call.access.is_unrestricted:
+            return True
+        versions = await self._schemas.versions_of(schema_id, context=context, with_deleted=True)
+        return any(call.allows_subject(Operation.READ, each.subject) for each in versions)
+
     async def text(self, call: RegistryCall) -> Any:
-        stored = await self._schemas.stored(call.schema_id(), context=call.id_context())
+        stored = await self._readable(call)
         return Response((await self._schemas.formatted(stored, call.style())).encode())
 
     async def subjects(self, call: RegistryCall) -> Any:
@@ -71,16 +94,30 @@ class _Ids:
     async def _versions(self, call: RegistryCall) -> list[dict[str, Any]]:
         deleted = call.flag("deleted")
         versions = await self._schemas.versions_of(call.schema_id(), context=call.id_context(), with_deleted=deleted)
-        return [{"subject": str(each.subject), "version": each.version} for each in versions]
+        shown = [each for each in versions if call.allows_subject(Operation.READ, each.subject)]
+        if versions and not shown:
+            raise UnknownSchema(schema_id=call.schema_id())
+        return [{"subject": str(each.subject), "version": each.version} for each in shown]
 
     async def by_guid(self, call: RegistryCall) -> Any:
         style = call.style()
-        stored = await self._schemas.by_guid(call.path["guid"].lower())
+        guid = call.path["guid"].lower()
+        if not await self._readable_ids(call, guid):
+            raise UnknownSchema(schema_id=guid)
+        stored = await self._schemas.by_guid(guid)
         return schema_json(stored, await self._schemas.formatted(stored, style))
 
     async def ids_of_guid(self, call: RegistryCall) -> Any:
-        ids = await self._schemas.ids_of_guid(call.path["guid"].lower())
+        ids = await self._readable_ids(call, call.path["guid"].lower())
         return [{"context": context, "id": schema_id} for context, schema_id in ids]
+
+    async def _readable_ids(self, call: RegistryCall, guid: str) -> list[tuple[str, int]]:
+        """The ids of a guid in contexts where the caller may read a subject that has it."""
+        return [
+            (context, schema_id)
+            for context, schema_id in await self._schemas.ids_of_guid(guid)
+            if await self._is_readable(call, schema_id, context)
+        ]
 
 
 def _page(call: RegistryCall, items: list[Any]) -> list[Any]:

@@ -17,6 +17,7 @@ import msgspec
 from starlette.requests import Request
 
 from streamhouse.broker.schemas import Proposal
+from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.schema import (
     DEFAULT_CONTEXT,
     EVERY_CONTEXT,
@@ -27,6 +28,7 @@ from streamhouse.model.schema import (
     Subject,
     context_name,
 )
+from streamhouse.wire.authorization import Needs, RequestAccess
 from streamhouse.wire.http.request_body import RequestBodies
 from streamhouse.wire.http.routes.schemas_errors import RegistryFault, invalid_body, invalid_version
 
@@ -94,6 +96,19 @@ class RegistryCall:
     path: Mapping[str, str]
     context: str | None
     max_body_bytes: int
+    access: RequestAccess
+
+    # --- rights
+
+    def require_subject(self, operation: Operation, subject: Subject) -> None:
+        """Raise `AccessDenied` unless the caller may do this; what has no name is the whole registry."""
+        if name := str(subject):
+            self.access.require(operation, ResourceType.SUBJECT, name)
+        else:
+            self.access.require_cluster(operation)
+
+    def allows_subject(self, operation: Operation, subject: Subject) -> bool:
+        return self.access.allows(operation, ResourceType.SUBJECT, str(subject))
 
     # --- the path
 
@@ -180,7 +195,11 @@ class RegistryCall:
             raise RegistryFault(400, f"The body is not JSON: {str(error)[:300] or 'nested too deeply'}") from None
 
     async def proposal(self) -> Proposal:
-        return (await self.body(SchemaBody, limit=self.max_body_bytes)).proposal()
+        """The schema in the body; raise `AccessDenied` unless the caller may read what it refers to."""
+        proposal = (await self.body(SchemaBody, limit=self.max_body_bytes)).proposal()
+        for reference in proposal.references:
+            self.require_subject(Operation.READ, self.subject().beside(reference.subject))
+        return proposal
 
 
 # --- responses
@@ -216,10 +235,11 @@ class Entry(NamedTuple):
     method: str
     path: str
     handler: Handler
+    needs: Needs
 
 
 class Match(NamedTuple):
-    handler: Handler
+    entry: Entry
     path: Mapping[str, str]
     context: str | None
 
@@ -241,7 +261,7 @@ class Table:
         if pieces[:1] == ["contexts"] and len(pieces) > 2:
             context, pieces = context_name(pieces[1]), pieces[2:]
         matches = {
-            entry.method: Match(entry.handler, parameters, context)
+            entry.method: Match(entry, parameters, context)
             for pattern, entry in self._by_length.get(len(pieces), ())
             if (parameters := match(pattern, pieces)) is not None
         }

@@ -13,31 +13,37 @@ POST   /compatibility/subjects/{subject}/versions[/{version}]  normalize, verbos
 """
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from starlette.responses import Response
 
 from streamhouse.broker.schemas import SchemaRegistry
 from streamhouse.errors import InvalidSchema, UnknownSchema
+from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.schema import EVERY_CONTEXT, Deleted, RegisteredSchema
+from streamhouse.wire.authorization import lists, needs
 from streamhouse.wire.http.routes.schemas_requests import Entry, RegistryCall, version_json
+
+READ: Final = needs(Operation.READ, ResourceType.SUBJECT, "subject", about="read on the subjects that it refers to")
+WRITE: Final = needs(Operation.WRITE, ResourceType.SUBJECT, "subject", about="read on the subjects that it refers to")
+DELETE: Final = needs(Operation.DELETE, ResourceType.SUBJECT, "subject")
 
 
 def entries(schemas: SchemaRegistry) -> list[Entry]:
     handlers = _Subjects(schemas)
     return [
-        Entry("GET", "subjects", handlers.listing),
-        Entry("POST", "subjects/{subject}", handlers.lookup),
-        Entry("DELETE", "subjects/{subject}", handlers.delete_subject),
-        Entry("GET", "subjects/{subject}/versions", handlers.versions),
-        Entry("POST", "subjects/{subject}/versions", handlers.register),
-        Entry("GET", "subjects/{subject}/metadata", handlers.with_metadata),
-        Entry("GET", "subjects/{subject}/versions/{version}", handlers.version),
-        Entry("DELETE", "subjects/{subject}/versions/{version}", handlers.delete_version),
-        Entry("GET", "subjects/{subject}/versions/{version}/schema", handlers.text),
-        Entry("GET", "subjects/{subject}/versions/{version}/referencedby", handlers.referenced_by),
-        Entry("POST", "compatibility/subjects/{subject}/versions", handlers.compatibility),
-        Entry("POST", "compatibility/subjects/{subject}/versions/{version}", handlers.compatibility),
+        Entry("GET", "subjects", handlers.listing, lists(Operation.DESCRIBE, ResourceType.SUBJECT)),
+        Entry("POST", "subjects/{subject}", handlers.lookup, READ),
+        Entry("DELETE", "subjects/{subject}", handlers.delete_subject, DELETE),
+        Entry("GET", "subjects/{subject}/versions", handlers.versions, READ),
+        Entry("POST", "subjects/{subject}/versions", handlers.register, WRITE),
+        Entry("GET", "subjects/{subject}/metadata", handlers.with_metadata, READ),
+        Entry("GET", "subjects/{subject}/versions/{version}", handlers.version, READ),
+        Entry("DELETE", "subjects/{subject}/versions/{version}", handlers.delete_version, DELETE),
+        Entry("GET", "subjects/{subject}/versions/{version}/schema", handlers.text, READ),
+        Entry("GET", "subjects/{subject}/versions/{version}/referencedby", handlers.referenced_by, READ),
+        Entry("POST", "compatibility/subjects/{subject}/versions", handlers.compatibility, READ),
+        Entry("POST", "compatibility/subjects/{subject}/versions/{version}", handlers.compatibility, READ),
     ]
 
 
@@ -48,17 +54,25 @@ class _Subjects:
     async def listing(self, call: RegistryCall) -> Any:
         context, prefix = call.prefix(EVERY_CONTEXT)
         skipped, limit = call.page()
+        is_whole = call.access.is_unrestricted
         subjects = await self._schemas.subjects(
-            context=context, prefix=prefix, deleted=call.deleted(), skipped=skipped, limit=limit
+            context=context,
+            prefix=prefix,
+            deleted=call.deleted(),
+            skipped=skipped if is_whole else 0,
+            limit=limit if is_whole else None,
         )
-        return [str(each) for each in subjects]
+        if is_whole:
+            return [str(each) for each in subjects]
+        shown = [str(each) for each in subjects if call.allows_subject(Operation.DESCRIBE, each)]
+        return shown[skipped : None if limit is None else skipped + limit]
 
     async def lookup(self, call: RegistryCall) -> Any:
         style, normalize, deleted = call.style(), call.flag("normalize"), call.flag("deleted")
         registered = await self._schemas.lookup(
             call.subject(), await call.proposal(), normalize=normalize, with_deleted=deleted
         )
-        return await self._version_body(registered, style)
+        return await self._version_body(call, registered, style)
 
     async def delete_subject(self, call: RegistryCall) -> Any:
         return await self._schemas.delete_subject(call.subject(), permanent=call.flag("permanent"))
@@ -77,7 +91,7 @@ class _Subjects:
     async def version(self, call: RegistryCall) -> Any:
         style = call.style()
         registered = await self._schemas.version(call.subject(), call.version(), with_deleted=call.flag("deleted"))
-        return await self._version_body(registered, style)
+        return await self._version_body(call, registered, style)
 
     async def text(self, call: RegistryCall) -> Any:
         return Response((await self.version(call))["schema"].encode())
@@ -91,7 +105,7 @@ class _Subjects:
         for each in reversed(await self._schemas.versions(call.subject(), deleted=shown)):
             registered = await self._schemas.version(each.subject, each.version, with_deleted=with_deleted)
             if expected.items() <= _properties(registered).items():
-                return await self._version_body(registered, style)
+                return await self._version_body(call, registered, style)
         raise UnknownSchema(call.subject())
 
     async def delete_version(self, call: RegistryCall) -> Any:
@@ -117,7 +131,8 @@ class _Subjects:
             reasons = [f"Invalid schema at {error.path}: {error.reason}"]
         return {"is_compatible": not reasons, **({"messages": reasons} if verbose else {})}
 
-    async def _version_body(self, registered: RegisteredSchema, style: str) -> dict[str, Any]:
+    async def _version_body(self, call: RegistryCall, registered: RegisteredSchema, style: str) -> dict[str, Any]:
+        call.require_subject(Operation.READ, registered.subject)  # it may be another one, by an alias
         return version_json(registered, await self._schemas.formatted(registered.schema, style))
 
 

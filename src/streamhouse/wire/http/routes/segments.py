@@ -10,7 +10,10 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
+from streamhouse.model.access import Operation as AclOperation
+from streamhouse.model.access import ResourceType
 from streamhouse.model.segment import Run
+from streamhouse.wire.authorization import needs
 from streamhouse.wire.http.operations import DEFAULT_LIMIT, MAX_LIMIT, Call, Operation, json_response
 from streamhouse.wire.http.routes.read_plans import Cursor, read_run_cursor, write_run_cursor
 
@@ -55,6 +58,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path="/v1/segments",
             handler=list_segments,
+            needs=needs(AclOperation.DESCRIBE, ResourceType.CLUSTER),
             summary="Which runs of partitions are registered, and in which objects",
             about="By topic, partition and offset. The agent's setting `plans.max_runs` limits a page, too.",
             tag="topics",

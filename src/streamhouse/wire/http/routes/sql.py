@@ -17,7 +17,10 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
+from streamhouse.model.access import WORKER, ResourceType
+from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.pipeline import SqlWorker, WorkerId
+from streamhouse.wire.authorization import Needs, needs, processes_only
 from streamhouse.wire.http.operations import (
     MAX_BODY_BYTES,
     MAX_INT,
@@ -137,6 +140,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path="/v1/sql",
             handler=calls.ask_sql,
+            needs=Needs(about="reads what the caller may read"),
             summary="Ask in SQL",
             about="Passed to a SQL worker. `FROM STREAM(t)` is a live tail: rows as lines, until the client leaves.",
             tag=TAG,
@@ -152,6 +156,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path="/v1/sql/validate",
             handler=calls.validate_sql,
+            needs=Needs(about="knows what the caller may describe"),
             summary="Check the statements of a text",
             about="Says which column, topic or function is wrong, with line and column.",
             tag=TAG,
@@ -165,6 +170,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path="/v1/sql/complete",
             handler=calls.complete_sql,
+            needs=Needs(about="shows what the caller may describe"),
             summary="Names that may be written: tables, columns, functions",
             tag=TAG,
             query=NoQuery,
@@ -175,6 +181,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="DELETE",
             path="/v1/sql/queries/{sql_query}",
             handler=calls.cancel_sql,
+            needs=Needs(about="ends queries of the caller; others with alter on the cluster"),
             summary="End a question",
             tag=TAG,
             query=NoQuery,
@@ -203,6 +210,7 @@ def _workers(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path="/v1/sql/workers",
             handler=list_sql_workers,
+            needs=needs(AclOperation.DESCRIBE, ResourceType.CLUSTER),
             summary="List the SQL workers that are alive",
             tag=TAG,
             query=NoQuery,
@@ -212,6 +220,7 @@ def _workers(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path="/v1/sql/workers/{worker}/heartbeat",
             handler=beat_sql_worker,
+            needs=processes_only(WORKER),
             summary="A SQL worker says that it is alive, and where",
             tag=TAG,
             query=NoQuery,
@@ -223,6 +232,7 @@ def _workers(broker: Broker) -> list[Operation[Any, Any]]:
             method="DELETE",
             path="/v1/sql/workers/{worker}",
             handler=drop_sql_worker,
+            needs=processes_only(WORKER),
             summary="A SQL worker leaves",
             tag=TAG,
             query=NoQuery,

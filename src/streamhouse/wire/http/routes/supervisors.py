@@ -12,7 +12,10 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
+from streamhouse.model.access import SUPERVISOR, ResourceType
+from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.pipeline import Heartbeat, StoredPipeline, Supervisor, SupervisorId
+from streamhouse.wire.authorization import needs, processes_only
 from streamhouse.wire.http.errors import Unprocessable
 from streamhouse.wire.http.operations import MAX_INT, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.routes.pipeline_types import PipelineView, RunningPipeline, pipeline_view, running_of
@@ -82,6 +85,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path="/v1/supervisors",
             handler=list_supervisors,
+            needs=needs(AclOperation.DESCRIBE, ResourceType.CLUSTER),
             summary="List the supervisors that are alive",
             tag=TAG,
             query=NoQuery,
@@ -91,6 +95,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path="/v1/supervisors/{supervisor}/heartbeat",
             handler=beat_supervisor,
+            needs=processes_only(SUPERVISOR),
             summary="Say what a supervisor runs, and learn what it should run",
             tag=TAG,
             query=NoQuery,
@@ -101,6 +106,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="DELETE",
             path="/v1/supervisors/{supervisor}",
             handler=leave_supervisor,
+            needs=processes_only(SUPERVISOR),
             summary="A supervisor leaves; all that it ran is free at once",
             tag=TAG,
             query=NoQuery,

@@ -14,10 +14,15 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
+from streamhouse.model.access import Operation as AclOperation
+from streamhouse.model.access import ResourceType
 from streamhouse.model.table import Column, Connector, Table
+from streamhouse.wire.authorization import Needs, RequestAccess, Right, needs
 from streamhouse.wire.http.operations import Call, NoQuery, Operation, json_response
 
 TAG: Final = "tables"
+WITHOUT_DEFINITION: Final = "on the topic or the view, where the name has no definition"
+KINDS: Final = (ResourceType.TABLE, ResourceType.TOPIC, ResourceType.VIEW)
 MAX_COLUMNS: Final = 10_000
 ColumnName = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"^[^\x00]*\Z")]
 SqlText = Annotated[str, Meta(pattern=r"^[^\x00]*\Z")]
@@ -69,10 +74,16 @@ def column_views(columns: Sequence[Column] | None) -> list[ColumnView] | None:
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def list_tables(call: Call[NoQuery, None]) -> Response:
-        return json_response(TablesAnswer(tables=[_view(table) for table in await broker.tables.all()]))
+        tables = [each for each in await broker.tables.all() if _shows(call.access, each)]
+        return json_response(TablesAnswer(tables=[_view(table) for table in tables]))
 
     async def get_table(call: Call[NoQuery, None]) -> Response:
-        return json_response(_view(await broker.tables.find(_name(call))))
+        name, access = _name(call), call.access
+        if not any(access.allows(AclOperation.DESCRIBE, kind, name) for kind in KINDS):
+            access.require(AclOperation.DESCRIBE, ResourceType.TABLE, name)
+        table = await broker.tables.find(name)
+        access.require(AclOperation.DESCRIBE, _kind(table), name)
+        return json_response(_view(table))
 
     async def put_table(call: Call[NoQuery, TableDefinition]) -> Response:
         body = call.body
@@ -96,6 +107,14 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path="/v1/tables",
             handler=list_tables,
+            needs=Needs(
+                hides=(
+                    Right(AclOperation.DESCRIBE, ResourceType.TABLE),
+                    Right(AclOperation.DESCRIBE, ResourceType.TOPIC),
+                    Right(AclOperation.DESCRIBE, ResourceType.VIEW),
+                ),
+                about="definitions, topics without one, views",
+            ),
             summary="List the tables that SQL knows",
             about="Definitions, then topics without one, then materialized views.",
             tag=TAG,
@@ -106,6 +125,11 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path="/v1/tables/{table}",
             handler=get_table,
+            needs=needs(
+                AclOperation.DESCRIBE,
+                ResourceType.TABLE,
+                about=WITHOUT_DEFINITION,
+            ),
             summary="What a table is",
             tag=TAG,
             query=NoQuery,
@@ -116,6 +140,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="PUT",
             path="/v1/tables/{table}",
             handler=put_table,
+            needs=needs(AclOperation.CREATE, ResourceType.TABLE, "table"),
             summary="Define a table",
             tag=TAG,
             query=NoQuery,
@@ -127,6 +152,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="DELETE",
             path="/v1/tables/{table}",
             handler=delete_table,
+            needs=needs(AclOperation.DELETE, ResourceType.TABLE, "table"),
             summary="Drop the definition of a table",
             about="What the table is about stays: a topic is deleted as a topic, a view as a pipeline.",
             tag=TAG,
@@ -139,6 +165,17 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
 
 def _name(call: Call[Any, Any]) -> str:
     return str(call.path["table"])
+
+
+def _kind(table: Table) -> ResourceType:
+    """What a table is for access control: a definition, or the topic or view that has none."""
+    if table.connector is Connector.VIEW:
+        return ResourceType.VIEW
+    return ResourceType.TOPIC if table == Table(name=table.name, connector=Connector.TOPIC) else ResourceType.TABLE
+
+
+def _shows(access: RequestAccess, table: Table) -> bool:
+    return access.allows(AclOperation.DESCRIBE, _kind(table), table.name)
 
 
 def _view(table: Table) -> TableView:

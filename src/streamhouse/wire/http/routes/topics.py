@@ -17,13 +17,17 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
+from streamhouse.model.access import Operation as AclOperation
+from streamhouse.model.access import ResourceType
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.topic import Topic, topic_values
+from streamhouse.wire.authorization import Needs, RequestAccess, Right, lists, needs
 from streamhouse.wire.http.operations import MAX_BODY_BYTES, MAX_INT, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.records.pages import ends_of
 from streamhouse.wire.http.routes.partitions import Partitions, view
 
 TAG: Final = "topics"
+SETTINGS_ABOUT: Final = "settings are shown with describe-configs"
 Setting = str | int | float | bool
 Count = Annotated[int, Meta(ge=1, le=MAX_INT, description="number of partitions; it can only grow")]
 
@@ -83,20 +87,27 @@ class TopicCalls:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    async def _details(self, topic: Topic) -> TopicDetails:
+    async def _details(self, topic: Topic, access: RequestAccess) -> TopicDetails:
         sizes = await self._broker.topic_admin.sizes([topic])
+        values = topic_values(topic.overrides, self._broker.catalog.dynamic.topic_defaults)
         return TopicDetails(
-            **msgspec.structs.asdict(_view(topic)),
+            **msgspec.structs.asdict(_view(topic, access)),
             bytes=sum(sizes.values()),
-            effective_settings=dict(topic_values(topic.overrides, self._broker.catalog.dynamic.topic_defaults)),
+            effective_settings=dict(values) if _shows_settings(topic, access) else {},
         )
 
     async def list_topics(self, call: Call[ListQuery, None]) -> Response:
-        topics = [_view(topic) for topic in await self._broker.topics()]
+        access = call.access
+        topics = [
+            _view(topic, access)
+            for topic in await self._broker.topics()
+            if access.allows_topic(AclOperation.DESCRIBE, topic.name)
+        ]
         return json_response(Topics(topics=[each for each in topics if call.query.internal or not each.internal]))
 
     async def create_topic(self, call: Call[ChangeQuery, NewTopic]) -> Response:
         body = call.body
+        require_creation(call.access, body.name)
         made = await self._broker.create_topic(
             body.name,
             partitions=body.partitions,
@@ -104,15 +115,19 @@ class TopicCalls:
             dry_run=call.query.dry_run,
         )
         if call.query.dry_run:
-            return json_response(_view(made))
-        return json_response(_view(made), status=201, headers={"location": f"/v1/topics/{made.name}"})
+            return json_response(_view(made, call.access))
+        return json_response(_view(made, call.access), status=201, headers={"location": f"/v1/topics/{made.name}"})
 
     async def get_topic(self, call: Call[NoQuery, None]) -> Response:
         await self._broker.catalog.renew()
-        return json_response(await self._details(await self._broker.topic(call.topic)))
+        return json_response(await self._details(await self._broker.topic(call.topic), call.access))
 
     async def change_topic(self, call: Call[ChangeQuery, TopicChange]) -> Response:
         body, dry_run = call.body, call.query.dry_run
+        if body.settings:
+            call.access.require_topic(AclOperation.ALTER_CONFIGS, call.topic)
+        if body.partitions is not None:
+            call.access.require_topic(AclOperation.ALTER, call.topic)
         topic = await self._broker.topic(call.topic)
         if body.settings:
             topic = await self._broker.topic_admin.alter_topic(
@@ -120,7 +135,7 @@ class TopicCalls:
             )
         if body.partitions is not None and body.partitions != topic.partitions:
             topic = await self._broker.topic_admin.grow_topic(call.topic, body.partitions, dry_run=dry_run)
-        return json_response(await self._details(topic))
+        return json_response(await self._details(topic, call.access))
 
     async def delete_topic(self, call: Call[NoQuery, None]) -> Response:
         await self._broker.delete_topic(await self._broker.topic(call.topic))
@@ -147,6 +162,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path="/v1/topics",
             handler=calls.list_topics,
+            needs=lists(AclOperation.DESCRIBE, ResourceType.TOPIC, about=SETTINGS_ABOUT),
             summary="All topics",
             tag=TAG,
             query=ListQuery,
@@ -156,6 +172,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path="/v1/topics",
             handler=calls.create_topic,
+            needs=needs(AclOperation.CREATE, ResourceType.TOPIC, about="or create on the cluster"),
             summary="Make a topic",
             about="A dry run answers with 200.",
             tag=TAG,
@@ -179,6 +196,7 @@ def _of_one(calls: TopicCalls) -> list[Operation[Any, Any]]:
             method="GET",
             path=one,
             handler=calls.get_topic,
+            needs=needs(AclOperation.DESCRIBE, ResourceType.TOPIC, "topic", about=SETTINGS_ABOUT),
             summary="A topic, with every setting in force",
             tag=TAG,
             query=NoQuery,
@@ -189,6 +207,14 @@ def _of_one(calls: TopicCalls) -> list[Operation[Any, Any]]:
             method="PATCH",
             path=one,
             handler=calls.change_topic,
+            needs=Needs(
+                rights=(Right(AclOperation.DESCRIBE, ResourceType.TOPIC, "topic"),),
+                handled=(
+                    Right(AclOperation.ALTER, ResourceType.TOPIC),
+                    Right(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC),
+                ),
+                about="alter for more partitions, alter-configs for settings",
+            ),
             summary="Give a topic more partitions or other settings",
             about="Settings change first. What is not named stays as it is; null gives a setting its default again.",
             tag=TAG,
@@ -202,6 +228,7 @@ def _of_one(calls: TopicCalls) -> list[Operation[Any, Any]]:
             method="DELETE",
             path=one,
             handler=calls.delete_topic,
+            needs=needs(AclOperation.DELETE, ResourceType.TOPIC, "topic"),
             summary="Delete a topic with all its records",
             tag=TAG,
             query=NoQuery,
@@ -212,6 +239,7 @@ def _of_one(calls: TopicCalls) -> list[Operation[Any, Any]]:
             method="POST",
             path=one + "/flush",
             handler=calls.flush_topic,
+            needs=needs(AclOperation.ALTER, ResourceType.TOPIC, "topic"),
             summary="Have all that was acknowledged in segments",
             about="Agents do it by themselves, when there is enough or it has waited. Answered when it is done; what is"
             " published meanwhile may or may not be in it.",
@@ -224,6 +252,7 @@ def _of_one(calls: TopicCalls) -> list[Operation[Any, Any]]:
             method="GET",
             path=one + "/partitions",
             handler=calls.topic_partitions,
+            needs=needs(AclOperation.DESCRIBE, ResourceType.TOPIC, "topic"),
             summary="Where each partition of a topic begins and ends, and who leads it",
             about="The high watermark is null if the leader is unavailable.",
             tag=TAG,
@@ -244,12 +273,22 @@ def changed_settings(before: Mapping[str, str], changes: Mapping[str, Setting | 
     return {**unchanged, **{name: setting_text(value) for name, value in changes.items() if value is not None}}
 
 
-def _view(topic: Topic) -> TopicView:
+def require_creation(access: RequestAccess, topic: str) -> None:
+    """Raise `TopicAccessDenied` unless the caller may create this topic, by a right on it or on the cluster."""
+    if not access.allows_cluster(AclOperation.CREATE):
+        access.require_topic(AclOperation.CREATE, topic)
+
+
+def _shows_settings(topic: Topic, access: RequestAccess) -> bool:
+    return access.allows_topic(AclOperation.DESCRIBE_CONFIGS, topic.name)
+
+
+def _view(topic: Topic, access: RequestAccess) -> TopicView:
     return TopicView(
         name=topic.name,
         id=str(topic.topic_id),
         partitions=topic.partitions,
         created_at_ms=topic.created_at_ms,
         internal=topic.name == OFFSETS_TOPIC,
-        settings=dict(topic.overrides),
+        settings=dict(topic.overrides) if _shows_settings(topic, access) else {},
     )

@@ -14,8 +14,11 @@ from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
 from streamhouse.errors import StreamhouseError
+from streamhouse.model.access import Operation as AclOperation
+from streamhouse.model.access import ResourceType
 from streamhouse.model.names import PartitionId, TopicId
 from streamhouse.model.transaction import StoredTransaction, TransactionState
+from streamhouse.wire.authorization import RequestAccess, lists, needs
 from streamhouse.wire.http.operations import (
     DEFAULT_LIMIT,
     MAX_BODY_BYTES,
@@ -86,34 +89,45 @@ class TransactionCalls:
         self._broker = broker
 
     async def list_transactions(self, call: Call[TransactionsQuery, None]) -> Response:
-        query = call.query
-        page = await self._broker.transactions.page(
-            after=query.cursor,
-            limit=query.limit,
-            states=[query.state] if query.state is not None else (),
-            min_duration_ms=query.open_for_ms,
-        )
-        views = [await self._view(each, now_ms=page.now_ms) for each in page.transactions]
-        return json_response(TransactionViews(transactions=views, cursor=page.next))
+        query, cursor = call.query, call.query.cursor
+        views: list[TransactionView] = []
+        while True:
+            page = await self._broker.transactions.page(
+                after=cursor,
+                limit=query.limit,
+                states=[query.state] if query.state is not None else (),
+                min_duration_ms=query.open_for_ms,
+            )
+            shown = [each for each in page.transactions if _shows(call.access, each)]
+            views += [await self._view(each, call.access, now_ms=page.now_ms) for each in shown]
+            cursor = page.next
+            if cursor is None or call.access.is_unrestricted:
+                break
+            if views:
+                cursor = views[-1].transactional_id  # a cursor names an id: one that the caller may see
+                break
+        return json_response(TransactionViews(transactions=views, cursor=cursor))
 
     async def get_transaction(self, call: Call[NoQuery, None]) -> Response:
-        return json_response(await self._described(call.path["transactional_id"]))
+        return json_response(await self._described(call.path["transactional_id"], call.access))
 
     async def abort_transaction(self, call: Call[NoQuery, Abort]) -> Response:
         transactional_id = call.path["transactional_id"]
         now_ms = await self._broker.transactions.now_ms()
-        before = await self._view(await self._broker.transactions.fence(transactional_id), now_ms=now_ms)
+        fenced = await self._broker.transactions.fence(transactional_id)
+        before = await self._view(fenced, call.access, now_ms=now_ms)
         aborted = before.state in (TransactionState.ONGOING, TransactionState.PREPARE_ABORT)
-        return json_response(AbortDone(aborted=aborted, before=before, after=await self._described(transactional_id)))
+        after = await self._described(transactional_id, call.access)
+        return json_response(AbortDone(aborted=aborted, before=before, after=after))
 
-    async def _described(self, transactional_id: str) -> TransactionView:
+    async def _described(self, transactional_id: str, access: RequestAccess) -> TransactionView:
         now_ms = await self._broker.transactions.now_ms()
         transaction = (await self._broker.transactions.describe([transactional_id]))[transactional_id]
         if isinstance(transaction, StreamhouseError):
             raise transaction
-        return await self._view(transaction, now_ms=now_ms)
+        return await self._view(transaction, access, now_ms=now_ms)
 
-    async def _view(self, transaction: StoredTransaction, *, now_ms: int) -> TransactionView:
+    async def _view(self, transaction: StoredTransaction, access: RequestAccess, *, now_ms: int) -> TransactionView:
         is_open = transaction.state is TransactionState.ONGOING or transaction.state.is_prepared
         return TransactionView(
             transactional_id=transaction.transactional_id,
@@ -124,11 +138,11 @@ class TransactionCalls:
             started_at_ms=transaction.started_at_ms if is_open else None,
             open_for_ms=max(now_ms - transaction.started_at_ms, 0) if is_open else None,
             changed_at_ms=transaction.changed_at_ms,
-            partitions=await self._names(transaction.partitions) if is_open else [],
+            partitions=await self._names(transaction.partitions, access) if is_open else [],
         )
 
-    async def _names(self, partitions: Iterable[PartitionId]) -> list[EnlistedPartition]:
-        """Partition names; deleted topics are left out."""
+    async def _names(self, partitions: Iterable[PartitionId], access: RequestAccess) -> list[EnlistedPartition]:
+        """Partition names; deleted topics, and those that the caller may not describe, are left out."""
         names: dict[TopicId, str | None] = {}
         for topic_id in {each.topic_id for each in partitions}:
             try:
@@ -136,7 +150,15 @@ class TransactionCalls:
             except StreamhouseError:
                 names[topic_id] = None
         named = sorted((name, each.partition) for each in partitions if (name := names[each.topic_id]) is not None)
-        return [EnlistedPartition(topic=topic, partition=number) for topic, number in named]
+        return [
+            EnlistedPartition(topic=topic, partition=number)
+            for topic, number in named
+            if access.allows_topic(AclOperation.DESCRIBE, topic)
+        ]
+
+
+def _shows(access: RequestAccess, transaction: StoredTransaction) -> bool:
+    return access.allows(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id)
 
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
@@ -146,6 +168,11 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path="/v1/transactions",
             handler=calls.list_transactions,
+            needs=lists(
+                AclOperation.DESCRIBE,
+                ResourceType.TRANSACTIONAL_ID,
+                about="with partitions of topics that may be described",
+            ),
             summary="Transactional producers, and what each of them has open",
             about="By transactional id. Every agent returns those of the whole cluster.",
             tag=TAG,
@@ -156,6 +183,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path=ONE + "/abort",
             handler=calls.abort_transaction,
+            needs=needs(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"),
             summary="Fence the producer of a transactional id, and abort what it has open",
             about="What is decided already is ended as it was decided. The producer may go on after it asked for a new "
             "epoch, as any client does when it starts.",
@@ -170,6 +198,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path=ONE,
             handler=calls.get_transaction,
+            needs=needs(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "transactional_id"),
             summary="A transactional producer, and what it has open",
             tag=TAG,
             query=NoQuery,

@@ -18,10 +18,14 @@ from streamhouse.broker.broker import Broker
 from streamhouse.broker.pipelines.pipelines import shown_status
 from streamhouse.broker.pipelines.tables_and_views import View
 from streamhouse.errors import InvalidDefinition
+from streamhouse.model.access import SUPERVISOR, ResourceType
+from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.pipeline import Fence, PipelineName, ViewPart, ViewRow, ViewState
 from streamhouse.model.replay import MAX_COVERS
+from streamhouse.wire.authorization import Needs, Right, lists, needs
 from streamhouse.wire.http.errors import FieldError, Malformed
 from streamhouse.wire.http.operations import MAX_INT, MAX_LIMIT, QUERY_PATTERN, Call, NoQuery, Operation, json_response
+from streamhouse.wire.http.routes.pipeline_access import require_pipeline
 from streamhouse.wire.http.routes.pipeline_types import Number, StatusView, status_view
 from streamhouse.wire.http.routes.tables import Columns, ColumnView, KeyColumns, column_views, columns_of
 
@@ -110,8 +114,11 @@ class PartAnswer(msgspec.Struct, frozen=True, kw_only=True):
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     views = broker.views
 
+    def shows(call: Call[NoQuery, None], view: View) -> bool:
+        return call.access.allows(AclOperation.DESCRIBE, ResourceType.VIEW, view.kept.name)
+
     async def list_views(call: Call[NoQuery, None]) -> Response:
-        return json_response(ViewsAnswer(views=[_view(each) for each in await views.all()]))
+        return json_response(ViewsAnswer(views=[_view(each) for each in await views.all() if shows(call, each)]))
 
     async def get_view(call: Call[NoQuery, None]) -> Response:
         return json_response(_view(await views.find(_name(call))))
@@ -127,6 +134,8 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         return json_response(RowsAnswer(rows=rows, cursor=page.cursor, fresh_at_ms=fresh_at_ms))
 
     async def change_view_rows(call: Call[NoQuery, PartRequest]) -> Response:
+        if call.caller.principal.kind != SUPERVISOR:
+            await require_pipeline(broker, call.access, _name(call))
         state = await views.change(_part(_name(call), call.body))
         return json_response(PartAnswer(rows=state.rows, batch=state.batch, whole=state.is_whole))
 
@@ -135,6 +144,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path="/v1/views",
             handler=list_views,
+            needs=lists(AclOperation.DESCRIBE, ResourceType.VIEW),
             summary="List materialized views, with how fresh they are",
             tag=TAG,
             query=NoQuery,
@@ -144,6 +154,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path="/v1/views/{view}",
             handler=get_view,
+            needs=needs(AclOperation.DESCRIBE, ResourceType.VIEW, "view"),
             summary="Look at a view",
             tag=TAG,
             query=NoQuery,
@@ -154,6 +165,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path="/v1/views/{view}/rows",
             handler=view_rows,
+            needs=needs(AclOperation.READ, ResourceType.VIEW, "view"),
             summary="The row of a key, or all rows page by page",
             about="A parameter for each column of the key (`?id=7`) finds one row; none of them: pages.",
             tag=TAG,
@@ -166,6 +178,10 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path="/v1/views/{view}/rows",
             handler=change_view_rows,
+            needs=Needs(
+                handled=(Right(AclOperation.ALTER, ResourceType.PIPELINE),),
+                about="or being the owner of the pipeline, or a supervisor",
+            ),
             summary="A part of a batch, from the supervisor that runs the view",
             about="A batch that is wholly there is passed over, or refused where it covers something else; who lost the"
             " view is refused.",

@@ -1,0 +1,213 @@
+"""Authorization: what operations of the HTTP and gRPC interfaces need, and what one request may do.
+
+Owns        the declaration of needed rights; the checks of one request, and repeating them while it lasts
+Leaves      decisions to `broker.security`, who the caller is to each interface's authentication
+
+A request that lasts (a stream, an upload, a long poll) is looked at again every `CHECK_S`: it ends when the caller's
+rights or credentials end.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from streamhouse.broker.security.security import Security
+from streamhouse.errors import Rejected, Retriable, StreamhouseError
+from streamhouse.model.access import CLUSTER, Caller, Operation, Resource, ResourceType
+
+CHECK_S: Final = 0.5
+"""How often the rights of a request in progress are checked again."""
+
+
+class Right(NamedTuple):
+    """An operation on a resource. `named_by`: the path parameter with its name; empty: the cluster, or resources that
+    the request's body names or that a listing shows, which the handler checks one by one."""
+
+    operation: Operation
+    type: ResourceType
+    named_by: str = ""
+
+    @property
+    def is_checked_early(self) -> bool:
+        """Whether it can be checked before the body is read."""
+        return bool(self.named_by) or self.type is ResourceType.CLUSTER
+
+    def __str__(self) -> str:
+        return f"{self.operation} {self.type}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What an operation needs: all of `rights`. `handled` are rights that its handler checks; `hides`: what the caller
+    lacks these for is left out of the response. `processes`: only for processes of the cluster of these kinds, agents
+    always among them. `is_open`: for everybody, without login. `about` states exceptions."""
+
+    rights: tuple[Right, ...] = ()
+    handled: tuple[Right, ...] = ()
+    hides: tuple[Right, ...] = ()
+    processes: tuple[str, ...] | None = None
+    is_open: bool = False
+    about: str = ""
+
+
+def needs(operation: Operation, kind: ResourceType, named_by: str = "", *, about: str = "") -> Needs:
+    """One right: on the resource that a path parameter names, on the cluster, or as the handler finds it."""
+    right = Right(operation, kind, named_by)
+    if right.is_checked_early:
+        return Needs(rights=(right,), about=about)
+    return Needs(handled=(right,), about=about)
+
+
+def lists(operation: Operation, kind: ResourceType, *, about: str = "") -> Needs:
+    """A listing of what the caller has this right for."""
+    return Needs(hides=(Right(operation, kind),), about=about)
+
+
+def processes_only(*kinds: str) -> Needs:
+    return Needs(processes=kinds)
+
+
+OPEN: Final = Needs(is_open=True)
+"""For everybody, without login."""
+LOGGED_IN: Final = Needs()
+"""For everybody whom the listener lets in."""
+
+Renew = Callable[[], Awaitable[None]]
+"""Check the credentials of a request again; raises `NotAuthenticated`."""
+
+
+class RequestAccess:
+    """The rights of one request. What `require` allowed is checked again while the request lasts."""
+
+    def __init__(self, security: Security, caller: Caller, renew: Renew | None = None) -> None:
+        self._security = security
+        self._renew = renew
+        self._generation = security.users.generation
+        self._required: dict[tuple[Operation, Resource], None] = {}
+        self.caller = caller
+        self.on_end: Callable[[StreamhouseError], None] | None = None
+        """Told when the rights end, by a stream that then ends in its own way."""
+
+    def __repr__(self) -> str:
+        return f"<RequestAccess {self.caller} required={len(self._required)}>"
+
+    def acting_as(self, caller: Caller) -> "RequestAccess":
+        """The rights of somebody else, for whom the request is made."""
+        return RequestAccess(self._security, caller)
+
+    @property
+    def is_unrestricted(self) -> bool:
+        return self.caller.is_unrestricted
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is anything that the caller might not do, or credentials that might end."""
+        return not self.caller.is_unrestricted or self._renew is not None
+
+    def allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        return self._security.access.allows(self.caller, operation, Resource(kind, name))
+
+    def allows_topic(self, operation: Operation, topic: str) -> bool:
+        return self.allows(operation, ResourceType.TOPIC, topic)
+
+    def allows_cluster(self, operation: Operation) -> bool:
+        return self._security.access.allows(self.caller, operation, CLUSTER)
+
+    def allows_any(self, operation: Operation, kind: ResourceType) -> bool:
+        return self._security.access.allows_any(self.caller, operation, kind)
+
+    def check(self, operation: Operation, kind: ResourceType, name: str) -> None:
+        """Raise `AccessDenied` unless the caller may do this now."""
+        self._security.access.check(self.caller, operation, Resource(kind, name))
+
+    def require(self, operation: Operation, kind: ResourceType, name: str) -> None:
+        """Raise `AccessDenied` unless the caller may do this, now and while the request lasts."""
+        self.check(operation, kind, name)
+        self._required[operation, Resource(kind, name)] = None
+
+    def require_topic(self, operation: Operation, topic: str) -> None:
+        self.require(operation, ResourceType.TOPIC, topic)
+
+    def require_cluster(self, operation: Operation) -> None:
+        self.require(operation, CLUSTER.type, CLUSTER.name)
+
+    def require_process(self, *kinds: str) -> None:
+        self._security.access.check_process(self.caller, *kinds)
+
+    def forget(self, operation: Operation, kind: ResourceType, name: str) -> None:
+        """The request does this no longer."""
+        self._required.pop((operation, Resource(kind, name)), None)
+
+    def recheck(self) -> None:
+        """Raise `NotAuthenticated` or `AccessDenied` if what was allowed is so no longer."""
+        self._security.check_unexpired(self.caller)
+        for operation, resource in self._required:
+            self._security.access.check(self.caller, operation, resource)
+
+    async def renew(self) -> None:
+        """`recheck`, and check the credentials again if users or keys have changed."""
+        self.recheck()
+        generation = self._security.users.generation
+        if self._renew is not None and generation != self._generation:
+            try:
+                await self._renew()
+            except Retriable:
+                return  # the metadata store is away: what was known holds
+            self._generation = generation
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Run the body while the rights last; then raise the error, unless `on_end` takes care of it."""
+        if not self.is_limited:
+            yield
+            return
+        watch = _Watch(self)
+        try:
+            async with asyncio.timeout(None) as timeout:
+                watch.start(lambda: timeout.reschedule(asyncio.get_running_loop().time()))
+                try:
+                    yield
+                finally:
+                    watch.stop()
+        except TimeoutError:
+            if watch.ended_by is not None and timeout.expired():
+                raise watch.ended_by from None
+            raise
+
+
+class _Watch:
+    """Renews the rights of a request every `CHECK_S`. A timer, not a task: most requests are over before the first."""
+
+    def __init__(self, access: RequestAccess) -> None:
+        self._access = access
+        self._timer: asyncio.TimerHandle | None = None
+        self._renewing: asyncio.Task[None] | None = None
+        self._cancel: Callable[[], None] = lambda: None
+        self.ended_by: StreamhouseError | None = None
+
+    def start(self, cancel: Callable[[], None]) -> None:
+        self._cancel = cancel
+        self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._look)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._renewing is not None:
+            self._renewing.cancel()
+
+    def _look(self) -> None:
+        self._renewing = asyncio.get_running_loop().create_task(self._renew(), name="request-access")
+
+    async def _renew(self) -> None:
+        try:
+            await self._access.renew()
+        except Rejected as error:
+            self.ended_by = error
+            if self._access.on_end is not None:
+                self._access.on_end(error)
+            else:
+                self._cancel()
+        else:
+            self.start(self._cancel)

@@ -1,0 +1,65 @@
+"""Authentication: who sends a request, before it is routed.
+
+Data path   middleware -> **authentication** -> router of the app
+Owns        the rights of each request in its scope; 401 in the form of the API or of the schema registry
+Leaves      credentials to `wire.authentication`, what an operation needs to `endpoint` and the schema registry
+
+Only probes and the root of the schema registry are open to everybody; they show no data. Credentials in a URL are not
+looked at: URLs are logged by proxies and kept by browsers.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from streamhouse.errors import NotAuthenticated, Retriable, StreamhouseError
+from streamhouse.wire.authentication import Authenticator
+from streamhouse.wire.authorization import RequestAccess
+from streamhouse.wire.http.errors import error_response
+from streamhouse.wire.http.routes.schemas import V1_JSON, is_registry_path
+from streamhouse.wire.http.routes.schemas import error_response as registry_response
+from streamhouse.wire.http.routes.schemas_errors import registry_error
+from streamhouse.wire.http.scope import ACCESS, origin_of
+
+CHALLENGES: Final = ('Basic realm="streamhouse", charset="UTF-8"', 'Bearer realm="streamhouse"')
+
+
+class Authentication:
+    def __init__(self, app: ASGIApp, authenticator: Authenticator, *, open_paths: Collection[str]) -> None:
+        self.app = app
+        self._authenticator = authenticator
+        self._open_paths = frozenset(open_paths)
+
+    def __repr__(self) -> str:
+        return f"<Authentication {self._authenticator!r}>"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            scope[ACCESS] = await self._log_in(scope)
+        except (NotAuthenticated, Retriable) as error:
+            await _refusal(scope, error)(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    async def _log_in(self, scope: Scope) -> RequestAccess:
+        origin = origin_of(scope)
+        if scope["path"] in self._open_paths and scope["method"] in ("GET", "HEAD"):
+            return self._authenticator.unknown(origin)
+        return await self._authenticator.log_in(_values(scope, b"authorization"), _values(scope, b"x-api-key"), origin)
+
+
+def _values(scope: Scope, header: bytes) -> list[str]:
+    return [value.decode("latin-1") for name, value in scope["headers"] if name == header]
+
+
+def _refusal(scope: Scope, error: StreamhouseError) -> Response:
+    if is_registry_path(scope["path"]):
+        response = registry_response(registry_error(error), error, V1_JSON)
+    else:
+        response = error_response(error)
+    if isinstance(error, NotAuthenticated):
+        for challenge in CHALLENGES:
+            response.headers.append("www-authenticate", challenge)
+    return response

@@ -1,0 +1,67 @@
+"""Access to pipelines: who may act for one, and what its owner must be allowed for it to run.
+
+Owns        checking a new definition against the rights of the user it will run as
+Leaves      checking each request of the running pipeline to the operations that it calls, as its owner
+
+A definition names what it reads as far as its text was analysed, and a client may leave that out. So this check tells
+users early; what holds is that a pipeline acts with the rights of its owner while it runs.
+"""
+
+from dataclasses import replace
+
+from streamhouse.broker.broker import Broker
+from streamhouse.errors import UnknownPipeline, UnknownTable
+from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.pipeline import Definition, Kind, PipelineName
+from streamhouse.model.table import Connector
+from streamhouse.wire.authorization import RequestAccess
+
+
+async def require_pipeline(broker: Broker, access: RequestAccess, name: str) -> None:
+    """Raise `AccessDenied` unless the caller may alter the pipeline, or is the user it runs as."""
+    if access.allows(Operation.ALTER, ResourceType.PIPELINE, name):
+        return
+    try:
+        stored = await broker.pipelines.find(PipelineName(name))
+    except UnknownPipeline:
+        stored = None
+    if stored is None or stored.pipeline.definition.runs_as != access.caller.principal:
+        access.require(Operation.ALTER, ResourceType.PIPELINE, name)
+
+
+async def require_definition(broker: Broker, access: RequestAccess, definition: Definition) -> None:
+    """Raise `AccessDenied` unless the caller may have a pipeline with this definition."""
+    try:
+        await broker.pipelines.find(definition.name)
+    except UnknownPipeline:
+        access.require(Operation.CREATE, ResourceType.PIPELINE, definition.name)
+    else:
+        access.require(Operation.ALTER, ResourceType.PIPELINE, definition.name)
+    if definition.kind is Kind.PYTHON:
+        access.require_cluster(Operation.RUN_CODE)
+    owner = owner_of(access)
+    for name in definition.shape.streams if definition.shape is not None else ():
+        await _require_table(broker, owner, Operation.READ, name)
+    if definition.target:
+        await _require_table(broker, owner, Operation.WRITE, definition.target)
+
+
+async def _require_table(broker: Broker, access: RequestAccess, operation: Operation, name: str) -> None:
+    """Raise `AccessDenied` unless rows of this table may be read or written; what can't be found is left to Spark."""
+    try:
+        table = await broker.tables.find(name)
+    except UnknownTable:
+        return
+    if table.connector is Connector.TOPIC:
+        access.require_topic(operation, table.options.get("topic", name))
+    elif table.connector is Connector.VIEW:
+        access.require(Operation.READ, ResourceType.VIEW, name)
+    else:
+        access.require(Operation.DESCRIBE, ResourceType.TABLE, name)
+
+
+def owner_of(access: RequestAccess) -> RequestAccess:
+    """The rights that a pipeline of this caller has: those of the user, not of the groups in the token it came with."""
+    if not access.caller.groups:
+        return access
+    return access.acting_as(replace(access.caller, groups=()))
