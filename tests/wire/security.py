@@ -10,10 +10,10 @@ import httpx
 from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.dependencies import Secrets
 from streamhouse.config import HttpSettings, SecuritySettings
 from streamhouse.config.fields import Address
 from streamhouse.config.listener_spec import ListenerProtocol, ListenerSpec
+from streamhouse.config.secrets import Secrets
 from streamhouse.model.access import USER, Acl, AclFilter, Operation, Principal, ResourceType
 from streamhouse.wire.http.app import make_app
 from streamhouse.wire.http.scope import LISTENER
