@@ -18,6 +18,7 @@ from streamhouse.broker.wal.disk_recovery import DiskWalFactory
 from streamhouse.clock import Clock, Ids, SystemClock
 from streamhouse.config import FlushSettings, KafkaSettings, Settings, WalSettings, parse_address
 from streamhouse.config.fields import Address
+from streamhouse.config.secrets import Secrets
 from streamhouse.format.batch import iter_batches
 from streamhouse.format.records import Record, build_batch
 from streamhouse.stores.local_files import LocalFiles
@@ -59,6 +60,7 @@ async def a_broker(
     *,
     metadata_url: str = "sqlite::memory:",
     objects: ObjectStore | None = None,
+    secrets: Secrets | None = None,
 ) -> AsyncIterator[Broker]:
     """A whole broker on memory stores and a WAL in a temporary folder."""
     clock, ids = clock or SystemClock(), Ids()
@@ -74,6 +76,7 @@ async def a_broker(
             kafka=NOWHERE,
             http=NOWHERE,
             single_agent=True,
+            secrets=secrets or Secrets(),
         )
     )
     await broker.start()

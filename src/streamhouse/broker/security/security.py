@@ -9,12 +9,13 @@ from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.security.access_control import AccessControl
 from streamhouse.broker.security.audit import AuditLog, Publish
 from streamhouse.broker.security.cluster_tokens import PREFIX, ClusterTokens
+from streamhouse.broker.security.delegation_tokens import DelegationTokens
 from streamhouse.broker.security.quotas import Quotas
 from streamhouse.broker.security.users import Users
 from streamhouse.errors import NotAuthenticated
 from streamhouse.model.access import ANONYMOUS, USER, Caller, Principal
 from streamhouse.model.cluster import Change, ChangeKind
-from streamhouse.model.credentials import KEY_PREFIX
+from streamhouse.model.credentials import KEY_PREFIX, DelegationToken
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class Security:
         self.quotas = Quotas(dependencies)
         secret = dependencies.secrets.cluster_secret
         self.tokens = ClusterTokens(secret, clock=dependencies.clock) if secret else None
+        self.delegation_tokens = DelegationTokens(dependencies, secret) if secret else None
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
@@ -83,6 +85,11 @@ class Security:
     def proven(self, name: str, *, host: str, listener: str) -> Caller:
         """The caller who has proven with SCRAM that it knows the user's password."""
         return self.certified(name, host=host, listener=listener)
+
+    def delegated(self, token: DelegationToken, *, host: str, listener: str) -> Caller:
+        """The caller who has proven with SCRAM that it knows a delegation token: it acts as the owner."""
+        caller = Caller(principal=token.owner, expires_at_ms=token.expires_at_ms)
+        return self._placed(caller, host=host, listener=listener)
 
     async def log_in(self, name: str, password: str, *, host: str, listener: str) -> Caller:
         """The caller with a password (SASL PLAIN, HTTP Basic); raise `NotAuthenticated`."""

@@ -1,20 +1,80 @@
 """DescribeDelegationToken, API key 41, versions 1-3: which tokens there are.
 
-Behaviour   DELEGATION_TOKEN_AUTH_DISABLED, as Kafka answers where tokens are not configured
-Left out    delegation tokens
-Versions    v2 flexible · v3 owner
+Behaviour   the tokens that the caller owns or may renew, and those that rules let it describe; with owners, only theirs
+            as in Kafka, who may describe a token is told its HMAC
+            who has not logged in, or has with a token, is DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+Left out    nothing
+Versions    v2 flexible · v3 requester
 """
 
-from streamhouse.model.needs import OPEN
+from streamhouse.errors import StreamhouseError
+from streamhouse.model.access import Operation, Principal, ResourceType
+from streamhouse.model.credentials import DelegationToken
+from streamhouse.model.needs import need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
+from streamhouse.wire.kafka.delegation_tokens import is_owner_or_renewer, usable_tokens
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.describe_delegation_token import (
+    DescribedDelegationToken,
+    DescribedDelegationTokenRenewer,
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
 
 
-@handles(DescribeDelegationTokenRequest, (1, 3), needs=OPEN)
+@handles(
+    DescribeDelegationTokenRequest,
+    (1, 3),
+    needs=(
+        need(
+            (Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN),
+            (Operation.DESCRIBE_TOKENS, ResourceType.USER),
+            when="for tokens of others",
+        ),
+    ),
+)
 async def handle(context: Context, request: DescribeDelegationTokenRequest) -> HandlerResult:
-    return DescribeDelegationTokenResponse(error_code=context.count_error(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED))
+    tokens = usable_tokens(context)
+    if isinstance(tokens, ErrorCode):
+        return DescribeDelegationTokenResponse(error_code=context.count_error(tokens))
+    owners = None
+    if request.owners is not None:
+        owners = {Principal(each.principal_type, each.principal_name) for each in request.owners}
+    try:
+        known = await tokens.list()
+    except StreamhouseError as error:
+        return DescribeDelegationTokenResponse(error_code=context.count_error(error))
+    return DescribeDelegationTokenResponse(
+        tokens=[
+            _described(token, tokens.hmac_of(token.token_id))
+            for token in known
+            if (owners is None or token.owner in owners) and _may_describe(context, token)
+        ]
+    )
+
+
+def _may_describe(context: Context, token: DelegationToken) -> bool:
+    return (
+        is_owner_or_renewer(context.caller.principal, token)
+        or context.allows(Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)
+        or context.allows(Operation.DESCRIBE_TOKENS, ResourceType.USER, str(token.owner))
+    )
+
+
+def _described(token: DelegationToken, hmac: bytes) -> DescribedDelegationToken:
+    return DescribedDelegationToken(
+        principal_type=token.owner.kind,
+        principal_name=token.owner.name,
+        token_requester_principal_type=token.requester.kind,
+        token_requester_principal_name=token.requester.name,
+        issue_timestamp=token.issued_at_ms,
+        expiry_timestamp=token.expires_at_ms,
+        max_timestamp=token.max_at_ms,
+        token_id=token.token_id,
+        hmac=hmac,
+        renewers=[
+            DescribedDelegationTokenRenewer(principal_type=each.kind, principal_name=each.name)
+            for each in token.renewers
+        ],
+    )

@@ -1,13 +1,17 @@
-"""ExpireDelegationToken, API key 40, versions 1-2: a token is no longer valid.
+"""ExpireDelegationToken, API key 40, versions 1-2: a token ends, now or after a time.
 
-Behaviour   DELEGATION_TOKEN_AUTH_DISABLED, as Kafka answers where tokens are not configured
-Left out    delegation tokens
+Behaviour   for the owner and the renewers of a token; others are DELEGATION_TOKEN_OWNER_MISMATCH
+            a negative time ends it at once: nobody can log in with it any more, and whoever has stays logged in
+            an unknown token is DELEGATION_TOKEN_NOT_FOUND, one that is over DELEGATION_TOKEN_EXPIRED
+Left out    nothing
 Versions    v2 flexible
 """
 
+from streamhouse.errors import StreamhouseError
 from streamhouse.model.needs import OPEN
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
+from streamhouse.wire.kafka.delegation_tokens import token_to_change, usable_tokens
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.expire_delegation_token import (
     ExpireDelegationTokenRequest,
@@ -17,6 +21,19 @@ from streamhouse.wire.kafka.messages.expire_delegation_token import (
 
 @handles(ExpireDelegationTokenRequest, (1, 2), needs=OPEN)
 async def handle(context: Context, request: ExpireDelegationTokenRequest) -> HandlerResult:
-    return ExpireDelegationTokenResponse(
-        error_code=context.count_error(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED), expiry_timestamp_ms=-1
-    )
+    tokens = usable_tokens(context)
+    if isinstance(tokens, ErrorCode):
+        return _rejection(context, tokens)
+    try:
+        token = await token_to_change(context, tokens, bytes(request.hmac))
+        if isinstance(token, ErrorCode):
+            return _rejection(context, token)
+        period_ms = request.expiry_time_period_ms
+        ended_at_ms = await (tokens.delete(token) if period_ms < 0 else tokens.prolong(token, period_ms))
+        return ExpireDelegationTokenResponse(expiry_timestamp_ms=ended_at_ms)
+    except StreamhouseError as error:
+        return _rejection(context, context.count_error(error))
+
+
+def _rejection(context: Context, code: ErrorCode) -> ExpireDelegationTokenResponse:
+    return ExpireDelegationTokenResponse(error_code=context.count_error(code), expiry_timestamp_ms=-1)

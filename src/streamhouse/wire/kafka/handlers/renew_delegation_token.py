@@ -1,13 +1,17 @@
 """RenewDelegationToken, API key 39, versions 1-2: a token stays valid for longer.
 
-Behaviour   DELEGATION_TOKEN_AUTH_DISABLED, as Kafka answers where tokens are not configured
-Left out    delegation tokens
+Behaviour   for owner and renewers of a token, up to its longest life; others are DELEGATION_TOKEN_OWNER_MISMATCH
+            a negative time stands for `security.delegation_token_renew_s`
+            an unknown token is DELEGATION_TOKEN_NOT_FOUND, one that is over DELEGATION_TOKEN_EXPIRED
+Left out    nothing
 Versions    v2 flexible
 """
 
+from streamhouse.errors import StreamhouseError
 from streamhouse.model.needs import OPEN
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
+from streamhouse.wire.kafka.delegation_tokens import token_to_change, usable_tokens
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
@@ -17,6 +21,18 @@ from streamhouse.wire.kafka.messages.renew_delegation_token import (
 
 @handles(RenewDelegationTokenRequest, (1, 2), needs=OPEN)
 async def handle(context: Context, request: RenewDelegationTokenRequest) -> HandlerResult:
-    return RenewDelegationTokenResponse(
-        error_code=context.count_error(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED), expiry_timestamp_ms=-1
-    )
+    tokens = usable_tokens(context)
+    if isinstance(tokens, ErrorCode):
+        return _rejection(context, tokens)
+    try:
+        token = await token_to_change(context, tokens, bytes(request.hmac))
+        if isinstance(token, ErrorCode):
+            return _rejection(context, token)
+        period_ms = request.renew_period_ms if request.renew_period_ms >= 0 else tokens.renewal_ms
+        return RenewDelegationTokenResponse(expiry_timestamp_ms=await tokens.prolong(token, period_ms))
+    except StreamhouseError as error:
+        return _rejection(context, context.count_error(error))
+
+
+def _rejection(context: Context, code: ErrorCode) -> RenewDelegationTokenResponse:
+    return RenewDelegationTokenResponse(error_code=context.count_error(code), expiry_timestamp_ms=-1)

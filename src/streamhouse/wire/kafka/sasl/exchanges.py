@@ -10,7 +10,7 @@ from streamhouse.broker.security.security import Security
 from streamhouse.broker.security.users import WRONG_LOGIN
 from streamhouse.errors import NotAuthenticated
 from streamhouse.model.access import Caller
-from streamhouse.model.scram import ScramMechanism
+from streamhouse.model.scram import ScramCredential, ScramMechanism
 from streamhouse.wire.kafka.sasl.oauthbearer import ABORT, parse_bearer, refusal
 from streamhouse.wire.kafka.sasl.plain import parse_plain
 from streamhouse.wire.kafka.sasl.scram import ClientFirst, ScramChallenge, parse_first
@@ -98,19 +98,29 @@ class ScramExchange:
 
     async def _begin(self, first: ClientFirst) -> Step:
         """Challenge the client; somebody who isn't there is challenged too."""
-        place, users = self._place, self._place.security.users
-        credential = None
-        if not first.is_token:
-            credential = await users.find_credential(first.name, self._mechanism)
-            if credential is not None:
-                self._caller = place.security.proven(first.name, host=place.host, listener=place.listener)
+        credential = await (self._credential_of_token(first.name) if first.is_token else self._credential(first.name))
         self._first = first
         self._challenge = ScramChallenge(
             first,
-            credential or users.decoy(first.name, self._mechanism),
+            credential or self._place.security.users.decoy(first.name, self._mechanism),
             server_nonce=secrets.token_urlsafe(NONCE_BYTES),
         )
         return Step(self._challenge.text.encode())
+
+    async def _credential(self, name: str) -> ScramCredential | None:
+        place = self._place
+        credential = await place.security.users.find_credential(name, self._mechanism)
+        if credential is not None:
+            self._caller = place.security.proven(name, host=place.host, listener=place.listener)
+        return credential
+
+    async def _credential_of_token(self, token_id: str) -> ScramCredential | None:
+        place, tokens = self._place, self._place.security.delegation_tokens
+        found = await tokens.find_credential(token_id, self._mechanism) if tokens is not None else None
+        if found is None:
+            return None
+        self._caller = place.security.delegated(found.token, host=place.host, listener=place.listener)
+        return found.credential
 
 
 EXCHANGES: Final[Mapping[str, Callable[[LoginPlace], Exchange]]] = {
