@@ -255,7 +255,7 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         app = make_app(
             broker, registry, cluster_id=cluster_id, grpc=str(grpc_address) if grpc_address is not None else None
         )
-        http = HttpServer(settings.http, app, listeners.http[0].listening)
+        http = HttpServer(settings.http, app, listeners.http)
         http.start()
         stack.push_async_callback(http.stop)
         if grpc is not None and grpc_address is not None:

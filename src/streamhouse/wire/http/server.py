@@ -1,14 +1,14 @@
 """HTTP server: uvicorn on the agent's event loop, and connections with limits that uvicorn does not have.
 
 Data path   sockets -> **server** -> middleware
-Owns        the HTTP listener; rejecting or delaying connections by `ConnectionLimits`; timeouts for headers and for
-            clients that do not read; the Date header; problem details for requests that cannot be parsed
+Owns        the HTTP listeners, with TLS; rejecting or delaying connections by `ConnectionLimits`; timeouts for
+            headers and for clients that do not read; the Date header; problem details for what is not HTTP
 Leaves      signals to `agent`, routes to `app`, HTTP itself to h11 and uvicorn
 """
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from email.utils import formatdate
 from typing import Any, Final
@@ -20,11 +20,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streamhouse.clock import SystemClock
 from streamhouse.config import HttpSettings
-from streamhouse.config.listener_spec import ListenerSpec
 from streamhouse.wire.client_limits import ConnectionLimits, Rejection
 from streamhouse.wire.http.errors import PROBLEM_JSON, Problem
 from streamhouse.wire.http.middleware import HttpMetrics, RequestLimits
-from streamhouse.wire.http.scope import LISTENER, PLAIN_LISTENER
+from streamhouse.wire.http.scope import CERTIFIED, LISTENER
+from streamhouse.wire.listener import OpenListener
 
 REJECTED: Final = {
     "connections": "too many connections",
@@ -41,13 +41,14 @@ class Connection(H11Protocol):
     settings: HttpSettings  # set by `connection_class`
     metrics: HttpMetrics
     limits: ConnectionLimits
-    listener: ListenerSpec
+    listener: OpenListener
     clock = SystemClock()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.app = self._serve
         self._application = self.config.loaded_app
+        self._certified: str | None = None
         self._waiting_for_headers: asyncio.TimerHandle | None = None
         self._waiting_for_reader: asyncio.TimerHandle | None = None
         self._unread_bytes = 0
@@ -55,7 +56,8 @@ class Connection(H11Protocol):
         self._entered = ""
 
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
-        scope[LISTENER] = self.listener
+        scope[LISTENER] = self.listener.spec
+        scope[CERTIFIED] = self._certified
         await self._application(scope, receive, send)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -63,6 +65,8 @@ class Connection(H11Protocol):
         transport.set_write_buffer_limits(high=self.settings.write_buffer_bytes)
         # TCP keep-alive detects clients whose machine is gone.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if (tls := transport.get_extra_info("ssl_object")) is not None:
+            self._certified = self.listener.user_of(tls.getpeercert())
         host = self.client[0] if self.client else "?"
         wait_s = self.limits.admit(host, self.settings, self.clock.monotonic())
         if isinstance(wait_s, Rejection):
@@ -187,10 +191,9 @@ class Connection(H11Protocol):
 
 
 def connection_class(
-    settings: HttpSettings, metrics: HttpMetrics, listener: ListenerSpec = PLAIN_LISTENER
+    settings: HttpSettings, metrics: HttpMetrics, limits: ConnectionLimits, listener: OpenListener
 ) -> type[Connection]:
-    """The connection class of one server, with its settings and metrics: uvicorn creates connections from a class."""
-    limits = ConnectionLimits(settings, section="http")
+    """The connection class of one listener, with its settings and metrics: uvicorn creates connections from a class."""
     attributes = {"settings": settings, "metrics": metrics, "limits": limits, "listener": listener}
     return type("Connection", (Connection,), attributes)
 
@@ -211,40 +214,50 @@ class _Uvicorn(uvicorn.Server):
 
 
 class HttpServer:
-    def __init__(
-        self,
-        settings: HttpSettings,
-        app: RequestLimits,
-        listener: socket.socket,
-        spec: ListenerSpec = PLAIN_LISTENER,
-    ) -> None:
-        self._listener = listener
-        self._server = _Uvicorn(
-            uvicorn.Config(
-                app,
-                http=connection_class(settings, app.metrics, spec),
-                ws="none",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                date_header=False,
-                lifespan="off",
-                timeout_keep_alive=round(settings.idle_timeout_s),
-                timeout_graceful_shutdown=2,
-            )
-        )
-        self._serving: asyncio.Task[None] | None = None
+    """One application on several listeners, whose connections count together."""
+
+    def __init__(self, settings: HttpSettings, app: RequestLimits, listeners: Sequence[OpenListener]) -> None:
+        self._listeners = listeners
+        limits = ConnectionLimits(settings, section="http")
+        self._servers = [
+            _server(app, settings, connection_class(settings, app.metrics, limits, listener), listener)
+            for listener in listeners
+        ]
+        self._serving: list[asyncio.Task[None]] = []
 
     def __repr__(self) -> str:
-        return f"<HttpServer {self._listener.getsockname()}>"
+        return f"<HttpServer {', '.join(map(repr, self._listeners))}>"
 
     def start(self) -> None:
-        self._serving = asyncio.get_running_loop().create_task(
-            self._server.serve(sockets=[self._listener]), name="http-server"
-        )
+        self._serving = [
+            asyncio.get_running_loop().create_task(
+                server.serve(sockets=[listener.listening]), name=f"http-server-{listener.spec.name}"
+            )
+            for server, listener in zip(self._servers, self._listeners, strict=True)
+        ]
 
     async def stop(self) -> None:
-        self._server.should_exit = True
-        self._server.exit.set()
-        if self._serving is not None:
-            await self._serving
+        for server in self._servers:
+            server.should_exit = True
+            server.exit.set()
+        await asyncio.gather(*self._serving)
+
+
+def _server(
+    app: RequestLimits, settings: HttpSettings, connection: type[Connection], listener: OpenListener
+) -> _Uvicorn:
+    config = uvicorn.Config(
+        app,
+        http=connection,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        lifespan="off",
+        timeout_keep_alive=round(settings.idle_timeout_s),
+        timeout_graceful_shutdown=2,
+    )
+    config.load()
+    config.ssl = listener.tls  # uvicorn reads files itself, once; this context is kept up to date
+    return _Uvicorn(config)
