@@ -13,13 +13,14 @@ from urllib.parse import quote
 
 import msgspec
 
-from streamhouse.client.http import Http, HttpResponse
+from streamhouse.client.http import REFUSED, HttpResponse, error_from_response
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.errors import Misconfigured, Rejected, StreamhouseError, Unavailable, UnknownTopic
 from streamhouse.format.transactions import AbortedTransactions
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.transaction import AbortedTransaction
+from streamhouse.spark.agents.address import AgentAddress, open_http
 
 T = TypeVar("T")
 
@@ -131,11 +132,13 @@ class _OffsetsAtTime(msgspec.Struct, frozen=True):
 class AgentClient:
     """Use it in `async with`, on one event loop."""
 
-    def __init__(self, address: str, *, clock: Clock | None = None, retry_timeout_s: float = RETRY_TIMEOUT_S) -> None:
+    def __init__(
+        self, address: AgentAddress, *, clock: Clock | None = None, retry_timeout_s: float = RETRY_TIMEOUT_S
+    ) -> None:
         self._clock = clock or SystemClock()
         self._retry_timeout_s = retry_timeout_s
         self._address = address
-        self.http = Http(address, timeout_s=REQUEST_TIMEOUT_S)
+        self.http = open_http(address, timeout_s=REQUEST_TIMEOUT_S)
 
     def __repr__(self) -> str:
         return f"<AgentClient {self.http!r}>"
@@ -157,6 +160,8 @@ class AgentClient:
         response = await self._retry(
             lambda: self.http.send("GET", "/v1/cluster", timeout_s=CHECK_TIMEOUT_S), retry_timeout_s=CHECK_S
         )
+        if response.status in REFUSED:
+            raise error_from_response(response)
         if response.status == 404 or (response.status < 400 and not _is_cluster(response)):
             raise Misconfigured(
                 f"the server at {self._address} is not an agent; status={response.status};"
@@ -235,6 +240,8 @@ class AgentClient:
         self, method: str, path: str, *, params: Mapping[str, str | int] | None = None, body: object = None
     ) -> HttpResponse:
         response = await self.http.send(method, path, params=params, body=body)
+        if response.status in REFUSED:
+            raise error_from_response(response)
         if response.status >= 500:
             raise Unavailable(error_detail(response))
         return response
@@ -320,7 +327,7 @@ MAX_CONNECTED: Final = 8
 class SyncAgentClient:
     """`AgentClient` for code without an event loop. Calls block; several threads may use it at once."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: AgentAddress) -> None:
         self._agents = run_on_loop(_connect(address))
 
     def __repr__(self) -> str:
@@ -340,12 +347,12 @@ class SyncAgentClient:
 
 
 @lru_cache(maxsize=MAX_CONNECTED)
-def connect(address: str) -> SyncAgentClient:
+def connect(address: AgentAddress) -> SyncAgentClient:
     """The client of an address, cached: Spark's Python workers serve many tasks, and keep their connections."""
     return SyncAgentClient(address)
 
 
-async def _connect(address: str) -> AgentClient:
+async def _connect(address: AgentAddress) -> AgentClient:
     return AgentClient(address)
 
 

@@ -23,6 +23,7 @@ from streamhouse.model.names import TopicId
 from streamhouse.model.replay import is_replay
 from streamhouse.model.topic import TopicConfig, parse_topic_config
 from streamhouse.model.topic_settings import TOPIC_SETTINGS
+from streamhouse.spark.agents.address import AgentAddress, open_http
 from streamhouse.spark.agents.client import MAX_CONNECTED, error_detail, error_type, run_on_loop
 
 T = TypeVar("T")
@@ -127,13 +128,13 @@ class CommitSettings(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=MAX_CONNECTED)
-def commit_client(address: str) -> "CommitClient":
+def commit_client(address: AgentAddress) -> "CommitClient":
     """The client of an address, for `run_on_loop`. Cached, because Spark's Python workers serve many tasks."""
     return run_on_loop(_connect(address))
 
 
-async def _connect(address: str) -> "CommitClient":
-    return CommitClient(Http(address, timeout_s=REQUEST_TIMEOUT_S), clock=SystemClock(), ids=Ids())
+async def _connect(address: AgentAddress) -> "CommitClient":
+    return CommitClient(open_http(address, timeout_s=REQUEST_TIMEOUT_S), clock=SystemClock(), ids=Ids())
 
 
 class CommitClient:

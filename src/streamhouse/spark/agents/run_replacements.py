@@ -22,6 +22,7 @@ from streamhouse.model.names import Epoch, PartitionId, TopicId
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import TopicConfig, parse_topic_config
 from streamhouse.model.topic_settings import TOPIC_SETTINGS
+from streamhouse.spark.agents.address import AgentAddress
 from streamhouse.spark.agents.client import AbortedRow, AgentClient, error_detail, unknown_topic
 
 T = TypeVar("T")
@@ -164,7 +165,9 @@ class Replacement(msgspec.Struct, frozen=True, kw_only=True):
 class MaintenanceClient:
     """Use it in `async with`, on one event loop."""
 
-    def __init__(self, address: str, *, clock: Clock | None = None, retry_timeout_s: float = RETRY_TIMEOUT_S) -> None:
+    def __init__(
+        self, address: AgentAddress, *, clock: Clock | None = None, retry_timeout_s: float = RETRY_TIMEOUT_S
+    ) -> None:
         self.agents = AgentClient(address, clock=clock, retry_timeout_s=retry_timeout_s)
 
     def __repr__(self) -> str:

@@ -25,6 +25,7 @@ from streamhouse.schemas.avro import AvroSchema
 from streamhouse.schemas.base import ParsedSchema
 from streamhouse.schemas.json_schema import JsonSchema
 from streamhouse.schemas.protobuf.schema import ProtobufSchema
+from streamhouse.spark.agents.address import AgentAddress
 from streamhouse.spark.agents.client import AgentClient, run_on_loop
 from streamhouse.spark.columns import avro_columns, column_types, protobuf_columns
 from streamhouse.spark.columns.arrow_builders import chosen_from
@@ -52,7 +53,7 @@ def subject_of(topic: str) -> str:
     return f"{topic}-value"
 
 
-async def latest_schema(address: str, topic: str) -> ReaderSchema:
+async def latest_schema(address: AgentAddress, topic: str) -> ReaderSchema:
     """The latest version of what a topic's values are; raises `Misconfigured` where none is registered."""
     schema = await find_schema(address, topic)
     if schema is None:
@@ -63,7 +64,7 @@ async def latest_schema(address: str, topic: str) -> ReaderSchema:
     return schema
 
 
-async def find_schema(address: str, topic: str) -> ReaderSchema | None:
+async def find_schema(address: AgentAddress, topic: str) -> ReaderSchema | None:
     """The latest version of what a topic's values are; None where none is registered."""
     async with AgentClient(address) as agents:
         schemas = Schemas(agents.http)
@@ -98,12 +99,12 @@ def is_single_column(fields: list[Field]) -> bool:
 
 
 @lru_cache(maxsize=MAX_SCHEMAS)
-def writer_schema(address: str, schema_id: int) -> ParsedSchema:
+def writer_schema(address: AgentAddress, schema_id: int) -> ParsedSchema:
     """The schema behind an id, which never means another one."""
     return run_on_loop(_by_id(address, schema_id))
 
 
-async def _by_id(address: str, schema_id: int) -> ParsedSchema:
+async def _by_id(address: AgentAddress, schema_id: int) -> ParsedSchema:
     async with AgentClient(address) as agents:
         schemas = Schemas(agents.http)
         schema = await schemas.by_id(schema_id)
@@ -140,7 +141,7 @@ class Decoder:
     fields: Sequence[Field]
     is_single_column: bool
     reader: ParsedSchema
-    address: str
+    address: AgentAddress
     _quick: dict[int, VectorizedDecoder | None] = field(default_factory=dict)
 
     def decode(self, values: Binary) -> Decoded:

@@ -9,14 +9,15 @@ Spark starts a Python process per call, so modules are imported when a call need
 
 import asyncio
 import os
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from streamhouse.spark.agents.address import CONF_PREFIX, LOGIN_OPTIONS
 from streamhouse.spark.columns.record_schema import check_schema, record_schema
 from streamhouse.spark.datasource.read_options import ReadOptions, read_options
 from streamhouse.spark.runtime.launch import PUSH_DOWN, is_local
@@ -34,8 +35,17 @@ NAME: Final = "streamhouse"
 class StreamhouseSource(DataSource):
     """Topics as tables."""
 
+    configured: ClassVar[Mapping[str, str]] = {}
+    """Options of logins that the session's settings give; those of a read or a write win."""
+
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
+
+    @property
+    def _given(self) -> dict[str, str]:
+        named = {name.lower() for name in self.options}
+        has_login = not named.isdisjoint(LOGIN_OPTIONS)
+        return {**({} if has_login else self.configured), **dict(self.options)}
 
     @classmethod
     def name(cls) -> str:
@@ -43,7 +53,7 @@ class StreamhouseSource(DataSource):
 
     def schema(self) -> StructType:
         # Whether it will be a batch or a stream isn't known yet; neither changes the columns.
-        options = read_options(dict(self.options), streaming=None)
+        options = read_options(self._given, streaming=None)
         if not options.typed:
             return record_schema(include_headers=options.include_headers)
         columns = _load("columns.typed_columns").typed_schema(
@@ -55,19 +65,19 @@ class StreamhouseSource(DataSource):
         return cast(StructType, columns)
 
     def reader(self, schema: StructType) -> "BatchReader":
-        options = read_options(dict(self.options), streaming=False)
+        options = read_options(self._given, streaming=False)
         return cast("BatchReader", _load("datasource.batch_reader").BatchReader(options, _output(options, schema)))
 
     def streamReader(self, schema: StructType) -> "StreamReader":
-        options = read_options(dict(self.options), streaming=True)
+        options = read_options(self._given, streaming=True)
         return cast("StreamReader", _load("datasource.stream_reader").StreamReader(options, _output(options, schema)))
 
     def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
-        options = _load("datasource.write_options").write_options(dict(self.options))
+        options = _load("datasource.write_options").write_options(self._given)
         return cast("BatchWriter", _load("datasource.data_writer").batch_writer(options, schema, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":
-        options = _load("datasource.write_options").write_options(dict(self.options))
+        options = _load("datasource.write_options").write_options(self._given)
         return cast("StreamWriter", _load("datasource.data_writer").stream_writer(options, schema, overwrite=overwrite))
 
 
@@ -101,8 +111,21 @@ def register(spark: SparkSession) -> None:
     `python3` is on the PATH, which need not have this package: it gets the Python that calls this.
     """
     _choose_python(spark)
-    spark.dataSource.register(StreamhouseSource)
+    spark.dataSource.register(_with_login(spark))
     spark.conf.set(PUSH_DOWN, "true")
+
+
+def _with_login(spark: SparkSession) -> type[StreamhouseSource]:
+    """The source, with the login in `spark.streamhouse.user` and others, which only a program's session knows."""
+    found = {name: spark.conf.get(f"{CONF_PREFIX}{name}", None) for name in LOGIN_OPTIONS}
+    login = {name: value for name, value in found.items() if value}
+    if not login:
+        return StreamhouseSource
+
+    class ConfiguredSource(StreamhouseSource):
+        configured = login
+
+    return ConfiguredSource
 
 
 def _choose_python(spark: SparkSession) -> None:

@@ -4,7 +4,8 @@ Data path   `.option(...)` -> **options** -> planning
 Owns        names, forms and defaults of options; what contradicts what
 Leaves      whether topics and offsets exist to `split_planner`
 
-Credentials are no options: executors and driver take them from their environment.
+Options of logins are in `agents.address`; credentials of the object store are no options: executors and driver take
+them from their environment.
 """
 
 import difflib
@@ -17,6 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from streamhouse.errors import Misconfigured
 from streamhouse.model.names import TopicPartition
+from streamhouse.spark.agents.address import LOGIN_OPTIONS, AgentAddress, with_login
 from streamhouse.spark.columns import METADATA_PREFIX
 from streamhouse.spark.runtime import AGENTS_VARIABLE, DEFAULT_AGENTS
 from streamhouse.sql.options import parse_duration_ms
@@ -54,6 +56,7 @@ _KNOWN: Final = (
     "schema",
     "decodeErrors",
     "metadataPrefix",
+    *LOGIN_OPTIONS,
 )
 # Options of Kafka's connector that have no meaning here; ignored, so that its jobs run unchanged.
 _IGNORED: Final = ("kafka.", "kafkaconsumer.", "fetchoffset.", "groupidprefix", "path", "checkpointlocation")
@@ -103,7 +106,7 @@ Subscription: TypeAlias = Subscribe | SubscribePattern | Assign
 class ReadOptions:
     """What to read. Limits of a trigger are None where there is none."""
 
-    agents: str
+    agents: AgentAddress
     subscription: Subscription
     start: OffsetLimit
     end: OffsetLimit
@@ -134,10 +137,10 @@ class ReadOptions:
         return self.subscription.topics[0]
 
 
-def chosen_agents(options: Mapping[str, str]) -> str:
+def chosen_agents(options: Mapping[str, str]) -> AgentAddress:
     """Addresses of agents. Jobs of Kafka's connector name Kafka's ports: agents are on the same hosts."""
     configured = options.get("agents") or os.environ.get(AGENTS_VARIABLE)
-    return configured or _beside(options.get(BOOTSTRAP, "")) or DEFAULT_AGENTS
+    return with_login(configured or _beside(options.get(BOOTSTRAP, "")) or DEFAULT_AGENTS, options)
 
 
 def _beside(bootstrap: str) -> str:

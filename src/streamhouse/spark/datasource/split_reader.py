@@ -25,6 +25,7 @@ from streamhouse.format.columnar_decoder import Column, Columns, Selection, read
 from streamhouse.format.run_index import RunIndex, decode_run_index
 from streamhouse.format.transactions import AbortedTransactions, drop_aborted, shifted
 from streamhouse.model.names import TopicPartition
+from streamhouse.spark.agents.address import AgentAddress
 from streamhouse.spark.agents.client import AgentClient, OffsetRange, PartitionPlan, RunLocation
 from streamhouse.spark.columns.record_columns import RecordBatchBuilder
 from streamhouse.spark.datasource.pushed_filters import NO_FILTERS, PushedFilters
@@ -65,7 +66,7 @@ class BatchBuilder(Protocol):
 class ReadTask:
     """The parameters of all splits of a read: addresses of agents, and limits of timestamps."""
 
-    agents: str
+    agents: AgentAddress
     fail_on_data_loss: bool = True
     from_ms: int | None = None
     until_ms: int | None = None
@@ -289,7 +290,7 @@ def _replan_moved_segments(loop: LoopThread, get: RangeRead, task: ReadTask) -> 
     return pieces
 
 
-async def _plan_again(address: str, span: OffsetRange) -> PartitionPlan:
+async def _plan_again(address: AgentAddress, span: OffsetRange) -> PartitionPlan:
     async with AgentClient(address) as agents:
         (plan,) = (await agents.plan([span])).partitions
         return plan

@@ -31,6 +31,7 @@ from streamhouse.client.loop_thread import LoopThread
 from streamhouse.clock import SystemClock
 from streamhouse.errors import Unavailable, UnknownTopic
 from streamhouse.model.names import TopicPartition
+from streamhouse.spark.agents.address import AgentAddress
 from streamhouse.spark.agents.client import AgentClient, OffsetRange, PartitionPlan, ReadPlan
 from streamhouse.spark.datasource.offsets import (
     START_LATER,
@@ -194,7 +195,7 @@ class OffsetPoller:
         return self._loop.run(self._agents.plan(spans))
 
 
-async def _connect(address: str) -> AgentClient:
+async def _connect(address: AgentAddress) -> AgentClient:
     return AgentClient(address)
 
 

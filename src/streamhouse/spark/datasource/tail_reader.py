@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from streamhouse.errors import DataLost, Rejected, Unavailable
 from streamhouse.format.batch import iter_batches
+from streamhouse.spark.agents.address import AgentAddress
 from streamhouse.spark.agents.client import SyncAgentClient, connect, error_detail
 from streamhouse.spark.datasource.split_planner import SegmentRange
 
@@ -28,7 +29,7 @@ Decode = Callable[[Sequence[bytes], SegmentRange], Iterator[pa.RecordBatch]]
 
 
 def read_tail(
-    piece: SegmentRange, address: str, decode: Decode, *, fail_on_data_loss: bool
+    piece: SegmentRange, address: AgentAddress, decode: Decode, *, fail_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
     """The records of a range, a batch per response."""
     agents = connect(address)

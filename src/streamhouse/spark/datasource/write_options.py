@@ -14,6 +14,7 @@ from streamhouse.errors import Misconfigured
 from streamhouse.format.compression import Codec
 from streamhouse.format.object_keys import MAX_EPOCH, is_query_id
 from streamhouse.model.external_commit import QueryId
+from streamhouse.spark.agents.address import LOGIN_OPTIONS, AgentAddress
 from streamhouse.spark.datasource.read_options import chosen_agents
 from streamhouse.spark.runtime import DEFAULT_AGENTS
 
@@ -36,6 +37,7 @@ _KNOWN: Final = (
     "progressFrom",
     "progress",
     "covers",
+    *LOGIN_OPTIONS,
 )
 # What Spark itself hands on, and what jobs that come from Kafka's connector tune.
 _IGNORED: Final = ("kafka.", "path", "checkpointlocation", "queryname", "includeheaders")
@@ -60,7 +62,7 @@ class Fence(NamedTuple):
 class WriteOptions:
     """How to write; without a topic every row names its own."""
 
-    agents: str = DEFAULT_AGENTS
+    agents: AgentAddress = DEFAULT_AGENTS
     topic: str | None = None
     codec: Codec = Codec.LZ4
     batch_bytes: int = 256 * KIB

@@ -80,7 +80,7 @@ SETTINGS: Final = (
     ),
     Setting(
         "spark.redaction.regex",
-        "(?i)secret|password|token|access[._]?key|account[._]?key|credential|signature",
+        "(?i)secret|password|token|access[._]?key|account[._]?key|credential|signature|jaas[._]config",
         "whatever looks like a credential is not shown, if one is in a setting",
     ),
 )
