@@ -12,7 +12,7 @@ from streamhouse.client.kafka_admin import Admin
 from streamhouse.client.producer import Producer
 from streamhouse.clock import SystemClock
 from streamhouse.dev.security import LocalSecurity, prepare_security
-from streamhouse.errors import AccessDenied, Misconfigured, NotAuthenticated, TopicAccessDenied
+from streamhouse.errors import Misconfigured, NotAuthenticated
 from tests.support.agent import LiveAgent
 
 
@@ -29,11 +29,6 @@ def agent(tmp_path_factory: pytest.TempPathFactory, security: LocalSecurity) -> 
     data: Path = tmp_path_factory.mktemp("login") / "data"
     with LiveAgent(data, *flags, "--set", "groups.initial_rebalance_delay_s=0") as started:
         yield started
-
-
-@pytest.fixture
-def admin_user(security: LocalSecurity) -> Credentials:
-    return Credentials(user=security.user, password=security.password, ca=str(security.ca))
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"])
@@ -81,11 +76,3 @@ async def test_a_plain_client_is_told_that_the_listener_wants_tls(agent: LiveAge
     with pytest.raises(Misconfigured, match="wants TLS; give the authority"):
         async with Admin(agent.bootstrap):
             pass
-
-
-async def test_a_user_without_rules_may_not_write(
-    agent: LiveAgent, security: LocalSecurity, admin_user: Credentials
-) -> None:
-    async with Admin(agent.bootstrap, credentials=admin_user) as admin:
-        await admin.create_topic("secret", partitions=1, configs={})
-    assert issubclass(TopicAccessDenied, AccessDenied)

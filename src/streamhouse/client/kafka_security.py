@@ -15,6 +15,7 @@ from aiokafka.errors import (
     SaslAuthenticationFailed,
     UnsupportedSaslMechanismError,
 )
+from aiokafka.protocol.metadata import MetadataRequest
 
 from streamhouse.client.credentials import Credentials
 from streamhouse.client.tls_errors import explain_tls, wants_tls
@@ -80,13 +81,19 @@ async def _explain_connection(address: str, credentials: Credentials) -> Streamh
         connection = await create_conn(host, port, **connection_options(credentials))
     except (KafkaError, OSError) as error:
         return await _explained(error, address, credentials)
-    connection.close()
+    try:
+        await connection.send(MetadataRequest([]))
+    except KafkaError:
+        # aiokafka takes the error that answers a wrong token (RFC 7628) for a success
+        return _login_failed(address, credentials) if credentials.token else None
+    finally:
+        connection.close()
     return None
 
 
 async def _explained(error: BaseException, address: str, credentials: Credentials) -> StreamhouseError | None:
     if isinstance(error, SaslAuthenticationFailed | IllegalSaslStateError):
-        return NotAuthenticated(f"login failed at {address}; user={credentials.user or 'of the token'}")
+        return _login_failed(address, credentials)
     if isinstance(error, UnsupportedSaslMechanismError):
         return NotAuthenticated(f"login failed at {address}; why={error}")
     if kafka_protocol(credentials).endswith("SSL"):
@@ -94,3 +101,8 @@ async def _explained(error: BaseException, address: str, credentials: Credential
     if isinstance(error, ConnectionRefusedError) or not await wants_tls(*parse_address(address)):
         return None
     return Misconfigured(f"{address} wants TLS; give the authority of its certificate with --ca or STREAMHOUSE_CA")
+
+
+def _login_failed(address: str, credentials: Credentials) -> NotAuthenticated:
+    who = f"user={credentials.user}" if credentials.user else "the token is wrong, revoked or expired"
+    return NotAuthenticated(f"login failed at {address}; {who}")

@@ -1,15 +1,20 @@
 """Options with which reads and writes log in, ours and those of Kafka's connector; they are shown nowhere."""
 
 import pickle
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from streamhouse.client.credentials import Credentials
+from streamhouse.client.sync import SyncClient
 from streamhouse.errors import Misconfigured
+from streamhouse.spark import register
 from streamhouse.spark.agents.address import AgentLogin, open_http, with_login
 from streamhouse.spark.agents.client import connect
 from streamhouse.spark.datasource.read_options import read_options
 from streamhouse.spark.datasource.write_options import write_options
+from tests.support.agent import LiveAgent
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
@@ -84,3 +89,29 @@ async def test_a_plain_address_logs_in_with_the_environment(monkeypatch: pytest.
         open_http("a:1", timeout_s=1)
     async with open_http(login_of({"streamhouse.token": "t"}), timeout_s=1):
         pass
+
+
+@pytest.mark.spark
+def test_plans_and_settings_show_no_password(spark: SparkSession, agent: LiveAgent, client: SyncClient) -> None:
+    client.topics.create("redacted")
+    login = {"streamhouse.user": "alice", "streamhouse.password": "hunter22"}
+    read = spark.read.format("streamhouse").options(agents=agent.http, topic="redacted", **login).load()
+    assert read.count() == 0
+    query: Any = read._jdf.queryExecution()
+    assert "hunter22" not in query.toString()
+    assert "hunter22" not in query.logical().prettyJson()
+
+
+@pytest.mark.spark
+def test_a_sessions_settings_log_in(spark: SparkSession, agent: LiveAgent, client: SyncClient) -> None:
+    client.topics.create("configured")
+    source = spark.read.format("streamhouse").options(agents=agent.http, topic="configured")
+    spark.conf.set("spark.streamhouse.user", "alice")
+    try:
+        register(spark)
+        with pytest.raises(Exception, match="user=alice"):  # there is no password
+            source.load().count()
+    finally:
+        spark.conf.unset("spark.streamhouse.user")
+        register(spark)
+    assert source.load().count() == 0
