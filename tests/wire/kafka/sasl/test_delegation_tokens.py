@@ -142,6 +142,14 @@ async def test_tokens_for_others_need_a_right(served: Served) -> None:
     assert (made.error_code, made.token_requester_principal_name) == (ErrorCode.NONE, "alice")
 
 
+@pytest.mark.parametrize("version", [1, 2, 3])
+async def test_every_version_makes_and_describes_tokens(served: Served, version: int) -> None:
+    client = await a_client(served, "bob")
+    made = await client.call(CreateDelegationTokenRequest(max_lifetime_ms=-1), CreateDelegationTokenResponse, version)
+    told = await client.call(DescribeDelegationTokenRequest(owners=None), DescribeDelegationTokenResponse, version)
+    assert [each.hmac for each in told.tokens] == [made.hmac]
+
+
 async def test_without_a_cluster_secret_there_are_no_tokens(tmp_path: Path) -> None:
     settings = secure()
     async with a_broker(tmp_path, settings) as broker, login_server(broker, settings) as served:

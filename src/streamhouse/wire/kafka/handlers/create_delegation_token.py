@@ -11,6 +11,8 @@ Left out    nothing
 Versions    v2 flexible · v3 owner
 """
 
+from typing import Final
+
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.access import USER, Operation, Principal, ResourceType
 from streamhouse.model.needs import need
@@ -22,6 +24,8 @@ from streamhouse.wire.kafka.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )
+
+REQUESTER_SINCE: Final = 3
 
 
 @handles(
@@ -50,8 +54,8 @@ async def handle(context: Context, request: CreateDelegationTokenRequest) -> Han
     return CreateDelegationTokenResponse(
         principal_type=owner.kind,
         principal_name=owner.name,
-        token_requester_principal_type=requester.kind,
-        token_requester_principal_name=requester.name,
+        token_requester_principal_type=requester.kind if context.version >= REQUESTER_SINCE else "",
+        token_requester_principal_name=requester.name if context.version >= REQUESTER_SINCE else "",
         issue_timestamp_ms=token.issued_at_ms,
         expiry_timestamp_ms=token.expires_at_ms,
         max_timestamp_ms=token.max_at_ms,
@@ -67,8 +71,8 @@ def _rejection(
         error_code=context.count_error(code),
         principal_type=owner.kind,
         principal_name=owner.name,
-        token_requester_principal_type=requester.kind,
-        token_requester_principal_name=requester.name,
+        token_requester_principal_type=requester.kind if context.version >= REQUESTER_SINCE else "",
+        token_requester_principal_name=requester.name if context.version >= REQUESTER_SINCE else "",
         issue_timestamp_ms=-1,
         expiry_timestamp_ms=-1,
         max_timestamp_ms=-1,

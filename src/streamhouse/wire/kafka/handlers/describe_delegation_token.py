@@ -7,6 +7,8 @@ Left out    nothing
 Versions    v2 flexible · v3 requester
 """
 
+from typing import Final
+
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.access import Operation, Principal, ResourceType
 from streamhouse.model.credentials import DelegationToken
@@ -21,6 +23,8 @@ from streamhouse.wire.kafka.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
+
+REQUESTER_SINCE: Final = 3
 
 
 @handles(
@@ -47,7 +51,7 @@ async def handle(context: Context, request: DescribeDelegationTokenRequest) -> H
         return DescribeDelegationTokenResponse(error_code=context.count_error(error))
     return DescribeDelegationTokenResponse(
         tokens=[
-            _described(token, tokens.hmac_of(token.token_id))
+            _described(token, tokens.hmac_of(token.token_id), context.version)
             for token in known
             if (owners is None or token.owner in owners) and _may_describe(context, token)
         ]
@@ -62,12 +66,12 @@ def _may_describe(context: Context, token: DelegationToken) -> bool:
     )
 
 
-def _described(token: DelegationToken, hmac: bytes) -> DescribedDelegationToken:
+def _described(token: DelegationToken, hmac: bytes, version: int) -> DescribedDelegationToken:
     return DescribedDelegationToken(
         principal_type=token.owner.kind,
         principal_name=token.owner.name,
-        token_requester_principal_type=token.requester.kind,
-        token_requester_principal_name=token.requester.name,
+        token_requester_principal_type=token.requester.kind if version >= REQUESTER_SINCE else "",
+        token_requester_principal_name=token.requester.name if version >= REQUESTER_SINCE else "",
         issue_timestamp=token.issued_at_ms,
         expiry_timestamp=token.expires_at_ms,
         max_timestamp=token.max_at_ms,
