@@ -231,6 +231,20 @@ CASES: Final = [
             ANEW,
         ],
     ),
+    (
+        f"{VIEW} AS SELECT user, (SELECT count(*) FROM people e WHERE e.user = p.user) AS k, count(*) AS c"
+        " FROM STREAM(plays) p GROUP BY user",
+        "JOIN (SELECT id, count(*) AS n … GROUP BY id) b ON a.id = b.id, and GROUP BY b.n",
+        [
+            f"{VIEW} AS SELECT p.user, b.n, count(*) AS c FROM STREAM(plays) p"
+            " JOIN (SELECT user, count(*) AS n FROM people GROUP BY user) b ON p.user = b.user GROUP BY p.user, b.n"
+        ],
+    ),
+    (
+        f"{VIEW} AS SELECT id FROM STREAM(plays) UNION ALL SELECT id, n FROM STREAM(pays)",
+        "run the SELECT without STREAM in `streamhouse sql`, part by part",
+        [],
+    ),
     # --- functions
     (f"{VIEW} KEY (id) AS SELECT id, now() AS t FROM STREAM(plays)", "use a time of the records", [ANEW]),
     (f"{VIEW} KEY (id) AS SELECT id, rand() AS t FROM STREAM(plays)", "leave it out", [ANEW]),

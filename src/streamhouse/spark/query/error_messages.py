@@ -198,6 +198,13 @@ def _aggregation(parameters: Mapping[str, str], message: str) -> tuple[str, str]
     return f"{name} is neither grouped by nor aggregated", f"add {name} to GROUP BY, or write GROUP BY ALL"
 
 
+def _subquery(parameters: Mapping[str, str], message: str) -> tuple[str, str]:
+    return (
+        "a subquery for each row stands beside an aggregate",
+        "JOIN (SELECT id, count(*) AS n … GROUP BY id) b ON a.id = b.id, and GROUP BY b.n",
+    )
+
+
 def _mismatch(parameters: Mapping[str, str], message: str) -> tuple[str, str]:
     cause = message.partition("due to data type mismatch: ")[2] or message
     return f"types don't fit in {parameters.get('sqlExpr', '').strip(chr(34))}: {_lowered(cause)}", "cast one of them"
@@ -236,6 +243,7 @@ _DESCRIPTIONS: Final[Mapping[str, _Describe]] = {
     "MISSING_GROUP_BY": _group_by,
     "MISSING_AGGREGATION": _aggregation,
     "DATATYPE_MISMATCH": _mismatch,
+    "SCALAR_SUBQUERY_IS_IN_GROUP_BY_OR_AGGREGATE_FUNCTION": _subquery,
     "STREAMING_OUTPUT_MODE": _output_mode,
     "NON_TIME_WINDOW_NOT_SUPPORTED_IN_STREAMING": _row_window,
     "_LEGACY_ERROR_TEMP_1008": _not_a_stream,

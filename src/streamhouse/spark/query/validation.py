@@ -48,6 +48,7 @@ _AS_VIEW: Final = (
     "keep the result as a view of tables without STREAM, which is computed anew when they change:"
     " CREATE MATERIALIZED VIEW … KEY (column) AS …"
 )
+_BY_PARTS: Final = "run the SELECT without STREAM in `streamhouse sql`, part by part, until Spark takes it"
 _OF_RECORDS: Final = ("_key", "_timestamp", "_headers")
 
 
@@ -130,6 +131,8 @@ def _checked(
         problems = diagnostics_of(fitting, text, start)
         if isinstance(statement, CreateView):
             problems = tuple(map(_recomputing, problems))
+        if isinstance(statement, CreatePipeline | CreateView):
+            problems = tuple(replace(each, hint=each.hint or _BY_PARTS) for each in problems)
         return ValidatedStatement(kind=kind, name=name, line=line, problems=problems)
     return ValidatedStatement(kind=kind, name=name, line=line)
 
