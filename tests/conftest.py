@@ -11,7 +11,7 @@ from hypothesis import settings
 from tests.support.depth import base_seed, examples
 from tests.support.durations import Durations
 from tests.support.java_options import spark_options
-from tests.support.lanes import DEEP, LANES, lane_of, long_first
+from tests.support.lanes import DEEP, LANES, is_deep, lane_of, long_first
 from tests.support.processes import begin_run
 from tests.support.sqlite import copy_migrated_databases
 
@@ -39,6 +39,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     lane = config.getoption("--lane")
     if lane is None or not collection_path.match("test_*.py"):
         return None
+    if "not deep" in config.getoption("markexpr") and is_deep(collection_path.relative_to(config.rootpath)):
+        return True
     return lane_of(collection_path, collection_path.read_text()) != lane or None
 
 

@@ -58,8 +58,20 @@ DEEP: Final = (
     "tests/wire/kafka/test_messages_round_trip.py",
     "tests/wire/kafka/test_records_failover.py",
     "tests/test_packaging.py",
+    "tests/docs/test_pages.py::test_a_pages_commands_run",
+    "tests/cli/test_help.py::test_help_imports_nothing",
+    "tests/client/test_cluster.py",
+    "tests/spark/lake/test_metadata_size.py",
+    "tests/stores/test_remote_store.py",
+    "tests/wire/http/test_limits.py",
+    "tests/wire/kafka/test_departed.py",
 )
-"""Files of unit tests with several seconds of computing: `make test` runs them, `make test-fast` doesn't."""
+"""Unit tests with seconds of computing or waiting: `make test` runs them, `make test-fast` doesn't."""
+
+
+def is_deep(path: Path) -> bool:
+    """Whether all tests of a file are deep, so that it need not be imported; the path is relative to the project."""
+    return path.as_posix().startswith(tuple(name for name in DEEP if "::" not in name))
 
 
 def lane_of(path: Path, source: str) -> str:

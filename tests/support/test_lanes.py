@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.lanes import LONG, lane_of, long_first, share_sizes
+from tests.support.lanes import DEEP, LONG, is_deep, lane_of, long_first, share_sizes
+
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -52,3 +54,13 @@ def test_each_share_begins_with_its_part_of_the_long_ones() -> None:
 )
 def test_a_file_is_in_the_lane_of_the_most_demanding_thing_that_it_names(path: str, source: str, lane: str) -> None:
     assert lane_of(Path(path), source) == lane
+
+
+@pytest.mark.parametrize("prefix", [*DEEP, *LONG])
+def test_prefixes_of_deep_and_long_tests_name_files_that_exist(prefix: str) -> None:
+    assert list(ROOT.glob(f"{prefix.partition('::')[0]}*"))
+
+
+def test_only_whole_files_of_deep_tests_are_not_imported() -> None:
+    assert is_deep(Path("tests/simulation/test_simulation.py"))
+    assert not is_deep(Path("tests/docs/test_pages.py"))
