@@ -6,7 +6,6 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import aiokafka
@@ -16,11 +15,7 @@ import confluent_kafka.admin
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
-from streamhouse.broker.security.cluster_tokens import ClusterTokens
-from streamhouse.clock import SystemClock
-from streamhouse.model.access import Principal
-from tests.support.agent import LiveAgent
-from tests.support.certificates import make_authority
+from tests.support.secure_agent import PASSWORD, SECRET, SecureAgent
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in a deprecated way
@@ -28,35 +23,11 @@ with warnings.catch_warnings():
     import kafka.errors
 
 PATIENCE_S = 20.0
-PASSWORD = "correct horse battery"
-SECRET = "a secret of this cluster"
 MECHANISMS = ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER"]
 
 
-class SecureAgent:
-    def __init__(self, folder: Path, protocol: str) -> None:
-        self.protocol = protocol
-        make_authority(folder).issue(folder, "agent")
-        self.ca = folder / "ca.pem"
-        (folder / "password").write_text(PASSWORD)
-        (folder / "secret").write_text(SECRET)
-        settings = {
-            "kafka.protocol": protocol,
-            "security.authorization": "acls",
-            "security.bootstrap_user": "admin",
-            "security.bootstrap_password": f"file:{folder / 'password'}",
-            "security.cluster_secret": f"file:{folder / 'secret'}",
-            "security.tls_certificate": str(folder / "agent.pem"),
-            "security.tls_key": str(folder / "agent.key"),
-            "security.tls_ca": str(self.ca),
-            "groups.initial_rebalance_delay_s": "0",
-        }
-        self.live = LiveAgent(
-            folder / "data", *(part for key, value in settings.items() for part in ("--set", f"{key}={value}"))
-        )
-
-    def token(self, name: str = "admin") -> str:
-        return ClusterTokens(SECRET, clock=SystemClock()).make(Principal("User", name))
+class Clients(SecureAgent):
+    """With the settings of its clients."""
 
     def confluent(self, mechanism: str, user: str = "admin", password: str = PASSWORD) -> dict[str, Any]:
         config: dict[str, Any] = {
@@ -89,15 +60,15 @@ class SecureAgent:
 
 
 @pytest.fixture(scope="module", params=["SASL_SSL", "SASL_PLAINTEXT"])
-def agent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureAgent]:
-    secure = SecureAgent(tmp_path_factory.mktemp("secure"), request.param)
+def agent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
+    secure = Clients(tmp_path_factory.mktemp("secure"), request.param)
     with secure.live:
         yield secure
     assert PASSWORD not in secure.live.output
     assert SECRET not in secure.live.output
 
 
-def new_topic(agent: SecureAgent) -> str:
+def new_topic(agent: Clients) -> str:
     name = f"t{uuid.uuid4().hex[:8]}"
     admin = confluent_kafka.admin.AdminClient(agent.confluent("SCRAM-SHA-512"))
     for made in admin.create_topics([NewTopic(name, 1, 1)]).values():
@@ -106,7 +77,7 @@ def new_topic(agent: SecureAgent) -> str:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_librdkafka(agent: SecureAgent, mechanism: str) -> None:
+def test_librdkafka(agent: Clients, mechanism: str) -> None:
     topic = new_topic(agent)
     producer = confluent_kafka.Producer(agent.confluent(mechanism) | {"enable.idempotence": True})
     producer.produce(topic, b"value")
@@ -122,7 +93,7 @@ def test_librdkafka(agent: SecureAgent, mechanism: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_aiokafka(agent: SecureAgent, mechanism: str) -> None:
+def test_aiokafka(agent: Clients, mechanism: str) -> None:
     topic = new_topic(agent)
 
     async def run() -> bytes | None:
@@ -138,7 +109,7 @@ def test_aiokafka(agent: SecureAgent, mechanism: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"])
-def test_kafka_python(agent: SecureAgent, mechanism: str) -> None:
+def test_kafka_python(agent: Clients, mechanism: str) -> None:
     producer = kafka.KafkaProducer(
         bootstrap_servers=agent.live.bootstrap,
         security_protocol=agent.protocol,
@@ -152,7 +123,7 @@ def test_kafka_python(agent: SecureAgent, mechanism: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN", "OAUTHBEARER"])
-def test_a_wrong_login_is_told_to_the_application(agent: SecureAgent, mechanism: str) -> None:
+def test_a_wrong_login_is_told_to_the_application(agent: Clients, mechanism: str) -> None:
     errors: list[Any] = []
     config = agent.confluent(mechanism, password="wrong") | {"error_cb": errors.append}
     if mechanism == "OAUTHBEARER":
@@ -162,7 +133,7 @@ def test_a_wrong_login_is_told_to_the_application(agent: SecureAgent, mechanism:
     assert any(error.code() == confluent_kafka.KafkaError._AUTHENTICATION for error in errors), errors
 
 
-def test_rules_and_users_are_managed_and_hold(agent: SecureAgent) -> None:
+def test_rules_and_users_are_managed_and_hold(agent: Clients) -> None:
     topic = new_topic(agent)
     admin = confluent_kafka.admin.AdminClient(agent.confluent("SCRAM-SHA-512"))
     api: Any = confluent_kafka.admin  # whose stubs leave out half of it

@@ -1,0 +1,55 @@
+"""Kafka's own tools on an agent that asks them to log in: users, rules, and what rules change."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.kafka_jars import java
+from tests.java.conftest import JVM_FLAGS, Java
+from tests.support.secure_agent import PASSWORD, SecureAgent
+
+CONFIGS = "kafka.admin.ConfigCommand"
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureAgent]:
+    secure = SecureAgent(tmp_path_factory.mktemp("secure"), "SASL_SSL")
+    with secure.live:
+        yield secure
+        assert "Traceback" not in secure.live.output
+
+
+def as_user(folder: Path, agent: SecureAgent, user: str, password: str, mechanism: str = "SCRAM-SHA-512") -> str:
+    """A file with the settings by which a tool logs in."""
+    path = folder / f"{user}-{mechanism}.properties"
+    module = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
+    path.write_text(
+        f"security.protocol=SASL_SSL\nsasl.mechanism={mechanism}\n"
+        f"ssl.truststore.type=PEM\nssl.truststore.location={agent.ca}\n"
+        f"sasl.jaas.config=org.apache.kafka.common.security.{module}LoginModule required "
+        f'username="{user}" password="{password}";\n'
+    )
+    return str(path)
+
+
+def test_users_and_rules(secure: SecureAgent, jars: str, tmp_path: Path) -> None:
+    tools = Java(command=(java(), *JVM_FLAGS, "-cp", jars), bootstrap=secure.live.bootstrap)
+    admin = as_user(tmp_path, secure, "admin", PASSWORD)
+    tools.tool("TopicCommand", "--command-config", admin, "--create", "--topic", "orders", "--partitions", "1")
+    bob = ("--entity-type", "users", "--entity-name", "bob")
+    tools.tool(CONFIGS, "--command-config", admin, "--alter", *bob, "--add-config", "SCRAM-SHA-256=[password=secret]")
+    assert "SCRAM-SHA-256" in tools.tool(CONFIGS, "--command-config", admin, "--describe", *bob)
+    limited = as_user(tmp_path, secure, "bob", "secret", "SCRAM-SHA-256")
+    assert "orders" not in tools.tool("TopicCommand", "--command-config", limited, "--list")
+    rule = ("--allow-principal", "User:bob", "--operation", "Read", "--topic", "ord", "--resource-pattern-type")
+    tools.tool("AclCommand", "--command-config", admin, "--add", *rule, "prefixed")
+    listed = tools.tool("AclCommand", "--command-config", admin, "--list")
+    assert "patternType=PREFIXED" in listed
+    assert "principal=User:bob" in listed
+    plain = as_user(tmp_path, secure, "bob", "secret", "PLAIN")
+    assert "orders" in tools.tool("TopicCommand", "--command-config", plain, "--list")
+    refused = tools.tool("AclCommand", "--command-config", limited, "--list", fails=True)
+    assert "ClusterAuthorizationException" in refused
+    tools.tool("AclCommand", "--command-config", admin, "--remove", "--force", *rule, "prefixed")
+    assert "orders" not in tools.tool("TopicCommand", "--command-config", limited, "--list")

@@ -1,0 +1,38 @@
+"""An agent that asks its clients to log in, with or without TLS."""
+
+from pathlib import Path
+
+from streamhouse.broker.security.cluster_tokens import ClusterTokens
+from streamhouse.clock import SystemClock
+from streamhouse.model.access import Principal
+from tests.support.agent import LiveAgent
+from tests.support.certificates import make_authority
+
+PASSWORD = "correct horse battery"
+SECRET = "a secret of this cluster"
+
+
+class SecureAgent:
+    def __init__(self, folder: Path, protocol: str) -> None:
+        self.protocol = protocol
+        make_authority(folder).issue(folder, "agent")
+        self.ca = folder / "ca.pem"
+        (folder / "password").write_text(PASSWORD)
+        (folder / "secret").write_text(SECRET)
+        settings = {
+            "kafka.protocol": protocol,
+            "security.authorization": "acls",
+            "security.bootstrap_user": "admin",
+            "security.bootstrap_password": f"file:{folder / 'password'}",
+            "security.cluster_secret": f"file:{folder / 'secret'}",
+            "security.tls_certificate": str(folder / "agent.pem"),
+            "security.tls_key": str(folder / "agent.key"),
+            "security.tls_ca": str(self.ca),
+            "groups.initial_rebalance_delay_s": "0",
+        }
+        self.live = LiveAgent(
+            folder / "data", *(part for key, value in settings.items() for part in ("--set", f"{key}={value}"))
+        )
+
+    def token(self, name: str = "admin") -> str:
+        return ClusterTokens(SECRET, clock=SystemClock()).make(Principal("User", name))
