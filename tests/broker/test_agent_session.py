@@ -247,7 +247,7 @@ async def test_a_session_whose_log_cannot_be_opened_is_ended_at_once(
 ) -> None:
     """Or others would wait for it, and recover a log that never was."""
 
-    async def fail(_: SessionId) -> Wal:
+    async def fail(_: SessionId, **__: object) -> Wal:
         raise OSError("the disk is gone")
 
     dependencies = world.dependencies()

@@ -200,14 +200,12 @@ class Broker:
             for task in beside:
                 task.cancel()
         self.groups.release("the session is over")
-        if agent_session.left_behind is None:
-            limit_s = self._settings.agent.close_timeout_s
-            sealing = self._session_manager.identity.seal(agent_session.session.session_id)
-            await within(limit_s, sealing, clock=self._dependencies.clock, what="the session's last generation")
 
     async def _watch_identity(self, agent_session: AgentSession) -> None:
         is_its_turn = partial(self.cluster.owns_task, "identity")
-        why = await self._session_manager.identity.watch(agent_session.session.session_id, is_its_turn=is_its_turn)
+        why = await self._session_manager.identity.watch(
+            agent_session.session.session_id, agent_session, is_its_turn=is_its_turn
+        )
         log.error("the session ends: the stores don't belong together any more", extra={"why": str(why)})
         agent_session.lose(why)
 

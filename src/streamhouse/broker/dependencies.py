@@ -3,7 +3,7 @@
 `agent.py` or a simulation opens and closes it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -38,8 +38,9 @@ class WalFactory(WalRecovery, Protocol):
         """The kind of its logs, "disk" or "object"; stored with each session, for its recovery."""
         ...
 
-    async def open(self, session: SessionId) -> Wal:
-        """Open the log of a new session."""
+    async def open(self, session: SessionId, *, before_removal: Callable[[], Awaitable[None]] = ...) -> Wal:
+        """Open the log of a new session. `before_removal` comes before a call to `truncate` removes something; what it
+        was for stays when it raises, and is removed later."""
         ...
 
 

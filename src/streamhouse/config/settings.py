@@ -213,8 +213,8 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
     generation_s: Annotated[
         float,
         about(
-            "interval of writing a new generation to the object store while segments are added; a database "
-            "restored from a dump younger than this is not noticed",
+            "interval of writing a new generation to the object store while segments are added; what Spark jobs "
+            "committed after a dump younger than this may be missing unnoticed when the dump is restored",
             gt=0,
         ),
     ] = 60.0

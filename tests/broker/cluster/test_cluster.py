@@ -384,7 +384,12 @@ async def test_recovery_begins_at_the_mark_as_it_stands_after_the_claim(
     second = await team.join()
     monkeypatch.setattr(second.dead_session_recovery, "_due", list)
     await team.pass_time(team.world.settings.lease.ttl_s)
-    recovery = WalSessionRecovery(second._dependencies, by=current(second).session.session_id, reader=second.reader)
+    recovery = WalSessionRecovery(
+        second._dependencies,
+        by=current(second).session.session_id,
+        reader=second.reader,
+        before_removal=second._session_manager.identity.cover,
+    )
     assert (await recovery.recover(known_long_ago)).records == 1
     assert await values_of(second, ORDERS) == {0: b"a", 1: b"b"}
 

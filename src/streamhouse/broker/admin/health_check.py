@@ -35,6 +35,7 @@ from streamhouse.broker.admin.health_rules import (
     check_sessions,
     check_wal_objects,
 )
+from streamhouse.broker.cluster.store_identity import LEASES_TOGETHER_S
 from streamhouse.broker.context import BrokerContext
 from streamhouse.broker.maintenance.object_check import (
     DamagedObject,
@@ -198,8 +199,17 @@ class HealthCheck:
     async def _look_at_identity(self) -> Check:
         """Check that the stores belong together, as at the start of an agent; the error is the text of a failure."""
         await self._identity.check()
-        text = f"database and object store belong together: cluster {self._identity.cluster_id}"
-        figures = {"generation": self._identity.known}
+        generation_s = self._dependencies.settings.cluster.generation_s
+        text = (
+            f"database and object store belong together: cluster {self._identity.cluster_id}; if a copy of the database "
+            f"is restored after a kill, at most the Spark commits of the last {generation_s:g} s, and partitions first "
+            f"led in the last {LEASES_TOGETHER_S:g} s, may be missing unnoticed"
+        )
+        figures = {
+            "generation": self._identity.known,
+            "unnoticed_commits_s": generation_s,
+            "unnoticed_leases_s": LEASES_TOGETHER_S,
+        }
         return Check(name="identity", verdict=CheckStatus.OK, text=text, figures=figures)
 
     async def _segments(self) -> Check:

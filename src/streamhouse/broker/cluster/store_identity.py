@@ -7,16 +7,21 @@ Leaves      the comparison to `model.cluster_identity`, rows to the metadata sto
 A generation is begun in the database first and then written to the object store, so that a crash in between leaves the
 object store behind, never ahead. Generation objects are written create-only: of two databases that begin the same one,
 the second is rejected.
+
+A write-ahead log deletes flushed records only after a generation was begun behind their rows. So for an older copy of
+the database either the log still has everything that the copy lacks, or the copy is rejected, however young it is.
 """
 
+import asyncio
 import base64
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Final
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol
 
 from streamhouse.broker.catalog.topic_name_objects import write_topic_names
 from streamhouse.broker.dependencies import Dependencies
-from streamhouse.clock import Ids
+from streamhouse.clock import Ids, limited
 from streamhouse.errors import Misconfigured, SessionLost, Unavailable
 from streamhouse.format.object_keys import (
     CLUSTER_KEY,
@@ -40,7 +45,57 @@ KEPT: Final = 8
 """With a generation, the one that is this much older is deleted, so that the newest is never deleted."""
 SAMPLE: Final = 1000
 """Objects that are checked when stores without an identity are paired."""
+LEASES_TOGETHER_S: Final = 1.0
+"""Minimum time between two generations that are begun for new leases."""
 COMMAND: Final = "streamhouse recover"
+
+
+class WatchedSession(Protocol):
+    """The session that lasts while the identity is watched; `AgentSession` is one."""
+
+    @property
+    def stored_wal_start(self) -> int:
+        """From where on recovery would read its log, as the database knows by now."""
+        ...
+
+    @property
+    def new_leases(self) -> asyncio.Event:
+        """Set when partitions were leased to it: a database from before that would not look for them in its log."""
+        ...
+
+    def delete_wal_below(self, sequence: int) -> None: ...
+
+
+class _Uncovered(NamedTuple):
+    wal_start: int
+    begun: int
+    since: float
+
+
+class CoveredWalStart:
+    """Below where a session's log may be deleted: an older database that would read it from there is refused."""
+
+    def __init__(self) -> None:
+        self._covered = 0
+        self._uncovered: _Uncovered | None = None
+
+    def __repr__(self) -> str:
+        return f"<CoveredWalStart {self._covered} next={self._uncovered}>"
+
+    @property
+    def uncovered_since(self) -> float | None:
+        """Since when a part of the log waits for the next generation."""
+        return self._uncovered.since if self._uncovered is not None else None
+
+    def update(self, wal_start: int, database: DatabaseIdentity, *, now: float) -> int | None:
+        """`wal_start` was in the database before `database` was read. Returns the covered start when it has moved."""
+        moved = None
+        if self._uncovered is not None and database.stored > self._uncovered.begun:
+            moved = self._covered = self._uncovered.wal_start
+            self._uncovered = None
+        if self._uncovered is None and wal_start > self._covered:
+            self._uncovered = _Uncovered(wal_start, database.begun, now)
+        return moved
 
 
 class StoreIdentity:
@@ -79,17 +134,30 @@ class StoreIdentity:
         if generation > KEPT:
             await self._objects.delete(generation_key(generation - KEPT))
 
-    async def watch(self, session_id: SessionId, *, is_its_turn: Callable[[], bool]) -> SessionLost:
-        """Check periodically that the database is the same, and begin a generation if objects were registered since the
-        last one; returns why the session must end."""
+    async def watch(
+        self, session_id: SessionId, session: WatchedSession, *, is_its_turn: Callable[[], bool]
+    ) -> SessionLost:
+        """Check periodically that the database is the same, begin a generation if objects were registered since the
+        last one, and delete what it covers of the session's log; returns why the session must end."""
+        generation_s = self._settings.cluster.generation_s
         begun_at = self._clock.monotonic()
+        covered = CoveredWalStart()
         while True:
-            await self._clock.sleep(self._settings.lease.renew_s)
+            await self._rest(session)
             try:
-                await self.require_same_database(session_id)
-                if self._clock.monotonic() - begun_at >= self._settings.cluster.generation_s and is_its_turn():
+                wal_start = session.stored_wal_start
+                database = await self.require_same_database(session_id)
+                now = self._clock.monotonic()
+                if (start := covered.update(wal_start, database, now=now)) is not None:
+                    session.delete_wal_below(start)
+                waits_since = covered.uncovered_since
+                if session.new_leases.is_set():
+                    await self._begin_for_leases(session_id, session)
+                elif now - begun_at >= generation_s and is_its_turn():
                     await self._begin_where_changed(session_id)
                     begun_at = self._clock.monotonic()
+                elif waits_since is not None and now - waits_since >= 2 * generation_s:
+                    await self.begin(session_id)  # nothing was registered since, so nobody else will
             except Unavailable as error:
                 log.warning("the stores' identity can't be checked now", extra={"why": str(error)})
             except SessionLost as error:
@@ -97,9 +165,26 @@ class StoreIdentity:
             except Misconfigured as error:
                 return SessionLost(session_id, why=str(error))
 
-    async def seal(self, session_id: SessionId) -> None:
-        """Begin a generation after everything that the session registered: its log is deleted, so an older database
-        would lack records and must be rejected."""
+    async def _rest(self, session: WatchedSession) -> None:
+        """Wait until the next check is due or partitions were leased; at least a second, so that many leases share a
+        generation."""
+        renew_s = self._settings.lease.renew_s
+        await self._clock.sleep(min(LEASES_TOGETHER_S, renew_s))
+        with suppress(TimeoutError):
+            rest_s = max(renew_s - LEASES_TOGETHER_S, 0.0)
+            await limited(session.new_leases.wait(), seconds=rest_s, clock=self._clock)
+
+    async def _begin_for_leases(self, session_id: SessionId, session: WatchedSession) -> None:
+        session.new_leases.clear()
+        try:
+            await self.begin(session_id)
+        except Unavailable:
+            session.new_leases.set()
+            raise
+
+    async def cover(self, session_id: SessionId) -> None:
+        """Begin a generation after everything that is registered, so that a log may be deleted: an older database would
+        lack records, and is rejected from now on."""
         await self._begin_where_changed(session_id)
 
     async def _begin_where_changed(self, session_id: SessionId) -> None:
@@ -108,13 +193,15 @@ class StoreIdentity:
             await self.begin(session_id)
             self._newest_object = newest
 
-    async def require_same_database(self, session_id: SessionId) -> None:
+    async def require_same_database(self, session_id: SessionId) -> DatabaseIdentity:
         """Raise `SessionLost` if the database was replaced, as by a restore while agents run: this session must not
         write to it."""
+        database = await self._metadata.identity()
         try:
-            self._require_known(await self._metadata.identity())
+            self._require_known(database)
         except Misconfigured as error:
             raise SessionLost(session_id, why=str(error)) from error
+        return database
 
     def _require_known(self, database: DatabaseIdentity) -> None:
         bucket = BucketIdentity(cluster_id=self.cluster_id, newest=self.known)

@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from streamhouse.broker.dependencies import Dependencies
@@ -26,7 +27,7 @@ from streamhouse.broker.partition.sequence_gaps import SequenceGapGuard
 from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.broker.session.flush import Flusher
 from streamhouse.broker.session.leases import AcquiredLease, Leases
-from streamhouse.broker.session.session_lifecycle import SessionShutdown, UnfinishedShutdown
+from streamhouse.broker.session.session_lifecycle import BeforeRemoval, SessionShutdown, UnfinishedShutdown
 from streamhouse.broker.wal.base import Wal
 from streamhouse.clock import limited
 from streamhouse.errors import (
@@ -149,6 +150,7 @@ class AgentSession:
         budget: MemoryBudget,
         gap_guard: SequenceGapGuard,
         config_of: Callable[[Topic], TopicConfig],
+        before_removal: BeforeRemoval,
     ) -> None:
         self._dependencies = dependencies
         self.session = session
@@ -159,6 +161,8 @@ class AgentSession:
         self._config_of = config_of
         self._deadline = SessionDeadline(valid_until)
         self._loop_state = LoopState(dependencies.clock.monotonic())
+        self.stored_wal_start = 0
+        self.new_leases = asyncio.Event()
         self._forgetting: set[asyncio.Task[None]] = set()
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._leases = Leases(dependencies, session.session_id, reader=reader)
@@ -179,7 +183,9 @@ class AgentSession:
             budget=budget,
             wal=wal,
         )
-        self._closing = SessionShutdown(dependencies, session.session_id, wal=wal, flusher=self.flusher)
+        self._closing = SessionShutdown(
+            dependencies, session.session_id, wal=wal, flusher=self.flusher, before_removal=before_removal
+        )
 
     def __repr__(self) -> str:
         state = "open" if self._end_reason is None else f"ending why={self._end_reason}"
@@ -194,9 +200,11 @@ class AgentSession:
         budget: MemoryBudget,
         gap_guard: SequenceGapGuard,
         config_of: Callable[[Topic], TopicConfig],
+        before_removal: BeforeRemoval,
     ) -> "AgentSession":
-        """Open a session and its WAL; `config_of` returns the effective settings of a topic. The lease time counts from
-        before the call, so it always ends before the store's."""
+        """Open a session and its WAL; `config_of` returns the effective settings of a topic, and `before_removal` is
+        called before anything of the log is deleted. The lease time counts from before the call, so it always ends
+        before the store's."""
         lease = dependencies.settings.lease
         await dependencies.agreed_now_ms()  # so that ages also use the store's clock
         asked_at = dependencies.clock.monotonic()
@@ -211,7 +219,9 @@ class AgentSession:
             )
         )
         try:
-            wal = await dependencies.wal_factory.open(session.session_id)
+            wal = await dependencies.wal_factory.open(
+                session.session_id, before_removal=partial(before_removal, session.session_id)
+            )
         except BaseException:
             with suppress(StreamhouseError, TimeoutError):
                 ending = dependencies.metadata.end_session(session.session_id)
@@ -227,6 +237,7 @@ class AgentSession:
             budget=budget,
             gap_guard=gap_guard,
             config_of=config_of,
+            before_removal=before_removal,
         )
 
     def logs(self) -> Iterable[PartitionLog]:
@@ -291,6 +302,8 @@ class AgentSession:
             self._require_open(list(ours))
             results |= {at: state for at, state in taken.items() if isinstance(state, StreamhouseError)}
             results |= {at: self._made(names[at], state, topics[at]) for at, state in ours.items()}
+            if ours:
+                self.new_leases.set()
             return results
 
     async def _drop_namesakes(self, names: Sequence[TopicPartition]) -> None:
@@ -497,7 +510,7 @@ class AgentSession:
             clock=self._dependencies.clock,
             deadline=self._deadline,
             state=self._loop_state,
-            renewed=lambda wal_start: on_loop(self._delete_wal_below, wal_start),
+            renewed=lambda wal_start: on_loop(self._wal_start_stored, wal_start),
             lost=lambda error: on_loop(self._end, error),
         )
 
@@ -506,9 +519,13 @@ class AgentSession:
         self._tell_heartbeat(self._loop_state)
         await self._make_heartbeat(_call).renew(self._dependencies.metadata)
 
-    def _delete_wal_below(self, wal_start: int) -> None:
-        """Delete WAL objects below the mark that a heartbeat has stored: recovery begins there."""
-        forgetting = asyncio.get_running_loop().create_task(self.wal.delete_below(wal_start), name="forget")
+    def _wal_start_stored(self, wal_start: int) -> None:
+        """Recovery begins at the mark that a heartbeat has stored."""
+        self.stored_wal_start = max(self.stored_wal_start, wal_start)
+
+    def delete_wal_below(self, sequence: int) -> None:
+        """Delete WAL objects below `sequence`: recovery begins above it, with every database that is not rejected."""
+        forgetting = asyncio.get_running_loop().create_task(self.wal.delete_below(sequence), name="forget")
         self._forgetting.add(forgetting)
         forgetting.add_done_callback(self._forgetting.discard)
 

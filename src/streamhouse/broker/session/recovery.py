@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.broker.session.recovered_segments import RecoveredSegments
+from streamhouse.broker.session.session_lifecycle import BeforeRemoval
 from streamhouse.broker.wal.base import DamageReport, WalReader
-from streamhouse.errors import LeaseLost, Misconfigured, SessionLost
+from streamhouse.errors import LeaseLost, Misconfigured, SessionLost, Unavailable
 from streamhouse.format.loss_report import LossReport, PartitionLoss, encode_report
 from streamhouse.model.cluster import Session
 from streamhouse.model.names import PartitionId, SessionId
@@ -55,8 +56,11 @@ class RecoveryStats:
 
 
 class WalSessionRecovery:
-    def __init__(self, dependencies: Dependencies, *, by: SessionId, reader: SegmentReader) -> None:
+    def __init__(
+        self, dependencies: Dependencies, *, by: SessionId, reader: SegmentReader, before_removal: BeforeRemoval
+    ) -> None:
         self._dependencies = dependencies
+        self._before_removal = before_removal
         self._by = by
         self._reader = reader
 
@@ -122,7 +126,7 @@ class WalSessionRecovery:
             continue_at = publication.continue_at(damage.losses)
             is_damaged = await self._keep_damaged(session, claim, reading, publication, continue_at)
             await self._finish(dead, claim, commits, continue_at)
-            await reading.remove()
+            await self._remove(dead, reading)
         fields = {"session": dead, "records": publication.records}
         log.info("session recovered", extra={**fields, "skipped": damage.skipped, "cut_bytes": damage.cut_bytes})
         return RecoveryStats(
@@ -132,6 +136,14 @@ class WalSessionRecovery:
             damaged_logs=int(is_damaged),
             losses=damage.losses,
         )
+
+    async def _remove(self, dead: SessionId, reading: WalReader) -> None:
+        try:
+            await self._before_removal(self._by)
+        except Unavailable as error:
+            log.warning("recovered log not removed yet", extra={"session": dead, "why": str(error)})
+        else:
+            await reading.remove()
 
     async def _keep_damaged(
         self,

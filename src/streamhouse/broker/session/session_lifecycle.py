@@ -11,7 +11,7 @@ and `agent.close_timeout_s` for closing the log, and once more for transferring 
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
@@ -26,6 +26,9 @@ from streamhouse.model.names import SessionId
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+BeforeRemoval = Callable[[SessionId], Awaitable[None]]
+"""Called before anything of a log is removed whose content is registered; the log stays where it raises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +45,17 @@ class UnfinishedShutdown:
 
 
 class SessionShutdown:
-    def __init__(self, dependencies: Dependencies, session_id: SessionId, *, wal: Wal, flusher: Flusher) -> None:
+    def __init__(
+        self,
+        dependencies: Dependencies,
+        session_id: SessionId,
+        *,
+        wal: Wal,
+        flusher: Flusher,
+        before_removal: BeforeRemoval,
+    ) -> None:
         self._dependencies = dependencies
+        self._before_removal = before_removal
         self._session_id = session_id
         self._wal = wal
         self._flusher = flusher
@@ -121,8 +133,19 @@ class SessionShutdown:
                 return False
             else:
                 self._has_ended = True
-                await self._close_wal(remove=True)
+                await self._close_wal(remove=await self._may_remove())
                 return True
+
+    async def _may_remove(self) -> bool:
+        """A log that stays is removed by the next start, or with the other leftovers of ended sessions."""
+        covering = self._before_removal(self._session_id)
+        limit_s = self._dependencies.settings.agent.close_timeout_s
+        try:
+            await limited(covering, seconds=limit_s, clock=self._dependencies.clock)
+        except (StreamhouseError, TimeoutError) as error:
+            log.warning("session ended, its log stays", extra={"session": self._session_id, "why": str(error)})
+            return False
+        return True
 
     async def _close_wal(self, *, remove: bool) -> None:
         """Close the WAL, or remove it; if that fails, the next recovery reads or removes it."""

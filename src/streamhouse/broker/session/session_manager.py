@@ -192,7 +192,12 @@ class SessionManager:
     # --- opening sessions
 
     def recovery(self, agent_session: AgentSession) -> WalSessionRecovery:
-        return WalSessionRecovery(self._dependencies, by=agent_session.session.session_id, reader=self._reader)
+        return WalSessionRecovery(
+            self._dependencies,
+            by=agent_session.session.session_id,
+            reader=self._reader,
+            before_removal=self.identity.cover,
+        )
 
     async def open_first(self) -> None:
         """Open the first session; raises if the stores are unavailable for too long."""
@@ -246,6 +251,7 @@ class SessionManager:
             budget=self._budget,
             gap_guard=self._gap_guard,
             config_of=self._catalog.config_of,
+            before_removal=self.identity.cover,
         )
         try:
             async with agent_session.heartbeating():

@@ -39,6 +39,10 @@ class WalRequestStats:
     """Bytes of the batches in them."""
 
 
+async def at_once() -> None:
+    """For a log of which nothing has to be known before files of it are removed."""
+
+
 class Wal(Protocol):
     """One session's log. All calls come from the event loop that opened it."""
 

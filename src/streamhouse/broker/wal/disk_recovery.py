@@ -7,14 +7,14 @@ Leaves      entries and damage to `format.wal_file`, epochs and offsets to the b
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
 
-from streamhouse.broker.wal.base import DamageReport, QuarantinedWal
+from streamhouse.broker.wal.base import DamageReport, QuarantinedWal, at_once
 from streamhouse.broker.wal.disk_files import LOCK_NAME, is_session_name, parse_file_name, remove_directory, session_dir
 from streamhouse.broker.wal.disk_quarantine import (
     discard_wal,
@@ -241,7 +241,13 @@ class DiskWalFactory(DiskWalRecovery):
         self._clock = clock
         self._ids = ids
 
-    async def open(self, session: SessionId) -> DiskWal:
+    async def open(self, session: SessionId, *, before_removal: Callable[[], Awaitable[None]] = at_once) -> DiskWal:
         return await open_disk_wal(
-            self._root, session, self._settings, files=self._files, clock=self._clock, ids=self._ids
+            self._root,
+            session,
+            self._settings,
+            files=self._files,
+            clock=self._clock,
+            ids=self._ids,
+            before_removal=before_removal,
         )

@@ -15,13 +15,13 @@ Invariants  one group is written at a time, in the order of the appends; a group
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from streamhouse.broker.wal.base import GroupCommit, WalRequestStats, WalState, fail_quietly
+from streamhouse.broker.wal.base import GroupCommit, WalRequestStats, WalState, at_once, fail_quietly
 from streamhouse.broker.wal.disk_files import (
     WalFile,
     WalFileSet,
@@ -94,8 +94,10 @@ class DiskWal:
         ids: Ids,
         max_group_bytes: int = MAX_GROUP_BYTES,
         renew_bytes: int = RENEW_BYTES,
+        before_removal: Callable[[], Awaitable[None]] = at_once,
     ) -> None:
         self._directory = directory
+        self._before_removal = before_removal
         self._session = session
         self._settings = settings
         self._files = files
@@ -312,10 +314,18 @@ class DiskWal:
             return
         to_close = [file for file in dropped if self._let_go(file)]
         names, self._leftover = [*self._leftover, *(file.name for file in dropped)], []
-        removal = self._loop.run_in_executor(self._executor, self._remove, to_close, names)
+        removal = self._loop.create_task(self._remove_registered(to_close, names), name="wal-remove")
         self._removals.append(removal)
         removal.add_done_callback(partial(self._removed, names))
         await asyncio.wait((removal,))
+
+    async def _remove_registered(self, to_close: Sequence[WalFile], names: Sequence[str]) -> None:
+        try:
+            await self._before_removal()
+        except BaseException:
+            await self._loop.run_in_executor(self._executor, self._remove, to_close, ())
+            raise
+        await self._loop.run_in_executor(self._executor, self._remove, to_close, names)
 
     def _removed(self, names: list[str], removal: asyncio.Future[None]) -> None:
         self._removals.remove(removal)
@@ -391,6 +401,7 @@ async def open_disk_wal(
     ids: Ids,
     max_group_bytes: int = MAX_GROUP_BYTES,
     renew_bytes: int = RENEW_BYTES,
+    before_removal: Callable[[], Awaitable[None]] = at_once,
 ) -> DiskWal:
     """Create the log of a new session in `{root}/{session}/`; its id must be unused."""
     if settings.fsync not in _POLICIES:
@@ -414,6 +425,7 @@ async def open_disk_wal(
         ids=ids,
         max_group_bytes=max_group_bytes,
         renew_bytes=renew_bytes,
+        before_removal=before_removal,
     )
 
 

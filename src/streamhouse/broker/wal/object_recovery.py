@@ -17,14 +17,14 @@ nothing of the log is deleted until an operator discards it.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Final
 
-from streamhouse.broker.wal.base import DamageReport, QuarantinedWal
+from streamhouse.broker.wal.base import DamageReport, QuarantinedWal, at_once
 from streamhouse.broker.wal.object_cleanup import delete_all, delete_leftovers
 from streamhouse.broker.wal.object_quarantine import (
     discard_wal,
@@ -79,8 +79,8 @@ class ObjectWalFactory:
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
-    async def open(self, session: SessionId) -> ObjectWal:
-        """Create the log of a new session; its id must be unused."""
+    async def open(self, session: SessionId, *, before_removal: Callable[[], Awaitable[None]] = at_once) -> ObjectWal:
+        """Create the log of a new session; its id must be unused. `truncate` deletes nothing here."""
         self.by = session
         return ObjectWal(self.objects, session, self._settings, clock=self._clock, ids=self._ids)
 
