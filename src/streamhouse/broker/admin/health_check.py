@@ -201,9 +201,9 @@ class HealthCheck:
         await self._identity.check()
         generation_s = self._dependencies.settings.cluster.generation_s
         text = (
-            f"database and object store belong together: cluster {self._identity.cluster_id}; if a copy of the database "
-            f"is restored after a kill, at most the Spark commits of the last {generation_s:g} s, and partitions first "
-            f"led in the last {LEASES_TOGETHER_S:g} s, may be missing unnoticed"
+            f"database and object store belong together: cluster {self._identity.cluster_id}; of a copy of the "
+            f"database that is restored after a kill, records may be missing unnoticed of Spark commits of the last "
+            f"{generation_s:g} s, and of partitions first led in the last {LEASES_TOGETHER_S:g} s"
         )
         figures = {
             "generation": self._identity.known,
