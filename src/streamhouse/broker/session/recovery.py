@@ -22,7 +22,7 @@ from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.broker.session.recovered_segments import RecoveredSegments
 from streamhouse.broker.session.session_lifecycle import BeforeRemoval
 from streamhouse.broker.wal.base import DamageReport, WalReader
-from streamhouse.errors import LeaseLost, Misconfigured, SessionLost, Unavailable
+from streamhouse.errors import LeaseLost, Misconfigured, SessionLost
 from streamhouse.format.loss_report import LossReport, PartitionLoss, encode_report
 from streamhouse.model.cluster import Session
 from streamhouse.model.names import PartitionId, SessionId
@@ -126,7 +126,8 @@ class WalSessionRecovery:
             continue_at = publication.continue_at(damage.losses)
             is_damaged = await self._keep_damaged(session, claim, reading, publication, continue_at)
             await self._finish(dead, claim, commits, continue_at)
-            await self._remove(dead, reading)
+            await self._before_removal(self._by)  # where it raises, the log of a session that has ended is left
+            await reading.remove()
         fields = {"session": dead, "records": publication.records}
         log.info("session recovered", extra={**fields, "skipped": damage.skipped, "cut_bytes": damage.cut_bytes})
         return RecoveryStats(
@@ -136,14 +137,6 @@ class WalSessionRecovery:
             damaged_logs=int(is_damaged),
             losses=damage.losses,
         )
-
-    async def _remove(self, dead: SessionId, reading: WalReader) -> None:
-        try:
-            await self._before_removal(self._by)
-        except Unavailable as error:
-            log.warning("recovered log not removed yet", extra={"session": dead, "why": str(error)})
-        else:
-            await reading.remove()
 
     async def _keep_damaged(
         self,
