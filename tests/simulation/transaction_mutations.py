@@ -36,7 +36,7 @@ def an_answer_counts_though_a_marker_came_meanwhile(patch: Patch) -> None:
     async def slowly(self: TransactionCoordinator, *given: Any) -> None:
         await verify(self, *given)
         if self._dependencies.ids.jitter(1.0) < 0.65:
-            await self._dependencies.clock.sleep(0.4)
+            await self._dependencies.clock.sleep(0.8)
 
     async def nothing(self: HangingTransactions) -> None:
         return
