@@ -35,7 +35,7 @@ from streamhouse.broker.wal.disk_recovery import DiskWalFactory, DiskWalRecovery
 from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.clock import Clock, Ids, SystemClock, limited
 from streamhouse.config import AgentSettings, Settings, check_exposure, exposure_warning
-from streamhouse.config.exposure import http_listeners, kafka_listeners
+from streamhouse.config.exposure import grpc_listeners, http_listeners, kafka_listeners
 from streamhouse.config.fields import Address
 from streamhouse.config.listener_spec import ListenerSpec
 from streamhouse.config.secrets import Secrets, own_cluster_secret, read_secrets
@@ -229,7 +229,7 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         if settings.security.authorization == "acls" and not secrets.cluster_secret:
             secrets = dataclasses.replace(secrets, cluster_secret=own_cluster_secret(paths.data))
         listeners = _listen(settings, tls, stack)
-        grpc = _open_grpc(settings)
+        grpc = _open_grpc(settings, tls)
         if grpc is not None:
             stack.push_async_callback(grpc.stop)
         dependencies = await _open_dependencies(
@@ -422,13 +422,13 @@ def _ready(
     )
 
 
-def _open_grpc(settings: Settings) -> "GrpcServer | None":
+def _open_grpc(settings: Settings, tls: ServerTls | None) -> "GrpcServer | None":
     """Import gRPC only if it is enabled: the import takes a tenth of a second."""
     if not settings.grpc.listen:
         return None
     from streamhouse.wire.grpc.server import GrpcServer
 
-    return GrpcServer(settings.grpc)
+    return GrpcServer(settings.grpc, grpc_listeners(settings), tls)
 
 
 def _open_issuer(settings: Settings, clock: Clock) -> "TokenIssuer | None":

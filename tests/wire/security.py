@@ -4,6 +4,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Final
 
 import httpx
@@ -14,7 +15,8 @@ from streamhouse.config import HttpSettings, SecuritySettings
 from streamhouse.config.fields import Address
 from streamhouse.config.listener_spec import ListenerProtocol, ListenerSpec
 from streamhouse.config.secrets import Secrets
-from streamhouse.model.access import USER, Acl, AclFilter, Operation, Principal, ResourceType
+from streamhouse.model.access import INTERNAL, USER, Acl, AclFilter, Operation, Principal, ResourceType
+from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.http.app import make_app
 from streamhouse.wire.http.scope import LISTENER
 from tests.broker.conftest import MakeWorld
@@ -95,3 +97,9 @@ async def serving(
 
 def without(rights: Iterable[Any], left_out: Any) -> list[Any]:
     return [each for each in rights if each != left_out]
+
+
+def unrestricted() -> RequestAccess:
+    """The rights of a request that may do everything."""
+    security: Any = SimpleNamespace(users=SimpleNamespace(generation=0))
+    return RequestAccess(security, INTERNAL)

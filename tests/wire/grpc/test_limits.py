@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from streamhouse.agent import Agent, build_agent
 from streamhouse.config import GrpcSettings, load_settings
 from streamhouse.errors import Misconfigured, UnknownTopic
+from streamhouse.wire.authorization import LOGGED_IN, RequestAccess
 from streamhouse.wire.grpc.calls import Call, CallRunner, client_of, host_of
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
 from streamhouse.wire.grpc.metrics import GrpcMetrics
@@ -21,6 +22,7 @@ from streamhouse.wire.grpc.server import options
 from tests.contracts.clocks import ManualClock
 from tests.wire.grpc.conftest import Connect, StartAgent
 from tests.wire.grpc.talk import Client, Refused, stalled
+from tests.wire.security import unrestricted
 
 ONE = pb.ProduceRequest(topic="orders", records=[pb.Record(value=b"a")])
 
@@ -155,9 +157,13 @@ async def one_message() -> AsyncIterator[bytes]:
     yield b""
 
 
+async def anybody(_: Any) -> RequestAccess:
+    return unrestricted()
+
+
 def some_calls(**settings: Any) -> tuple[CallRunner, ManualClock]:
     clock = ManualClock()
-    return CallRunner(GrpcSettings(**settings), GrpcMetrics(CollectorRegistry()), clock), clock
+    return CallRunner(GrpcSettings(**settings), GrpcMetrics(CollectorRegistry()), clock, anybody), clock
 
 
 async def test_one_address_has_its_share_of_calls_at_once_and_others_have_theirs() -> None:
@@ -168,7 +174,7 @@ async def test_one_address_has_its_share_of_calls_at_once_and_others_have_theirs
         await released.wait()
         return pb.ListTopicsResponse()
 
-    handler = calls.unary("Wait", pb.ListTopicsRequest, wait)
+    handler = calls.unary("Wait", pb.ListTopicsRequest, wait, LOGGED_IN)
 
     def call(host: str, port: int) -> asyncio.Task[bytes]:
         return asyncio.create_task(handler.stream_unary(one_message(), From(f"ipv4:{host}:{port}")))
@@ -196,7 +202,7 @@ async def test_refusals_of_a_client_that_keeps_calling_are_delayed_longer_and_lo
     async def refuse(question: Any, call: Call) -> Any:
         raise UnknownTopic("nowhere")
 
-    handler = calls.unary("Refuse", pb.ListTopicsRequest, refuse)
+    handler = calls.unary("Refuse", pb.ListTopicsRequest, refuse, LOGGED_IN)
 
     async def call(peer: str) -> None:
         clock.advance(ms=1)

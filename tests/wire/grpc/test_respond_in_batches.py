@@ -10,6 +10,7 @@ from streamhouse.model.record import Acks, Receipt
 from streamhouse.wire.grpc.calls import Call
 from streamhouse.wire.grpc.produce import RecordsTarget, Results
 from streamhouse.wire.grpc.produce_stream import StreamMessage, append_batch, group_by_target, respond_in_batches
+from tests.wire.security import unrestricted
 
 Numbers = AsyncIterator[int]
 
@@ -75,7 +76,9 @@ async def test_work_that_fails_ends_the_stream_and_leaves_no_task() -> None:
 
 
 def share(topic: str, *items: str, acks: Acks = Acks.WAL, key: str | None = None) -> StreamMessage[RecordsTarget, str]:
-    return StreamMessage(target=RecordsTarget(topic, acks, key), items=list(items), call=Call(1.0, 10), results=[])
+    return StreamMessage(
+        target=RecordsTarget(topic, acks, key), items=list(items), call=Call(1.0, 10, unrestricted()), results=[]
+    )
 
 
 def test_neighbours_that_want_the_same_share_an_append() -> None:

@@ -21,6 +21,7 @@ from streamhouse.config import (
     Settings,
     WalSettings,
 )
+from streamhouse.config.listener_spec import listeners_of
 from streamhouse.model.names import TopicPartition
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.open import open_metadata_store
@@ -80,7 +81,7 @@ async def a_member(objects: ObjectStore, metadata: MetadataStore) -> AsyncIterat
         cluster_id="three-agents",
     )
     await kafka.start()
-    server = GrpcServer(SETTINGS.grpc)
+    server = GrpcServer(SETTINGS.grpc, listeners_of("grpc", SETTINGS.grpc.listen, "", "PLAINTEXT"))
     await server.start(broker, clock=clock, registry=registry, cluster_id="three-agents")
     try:
         async with grpc.aio.insecure_channel(str(server.address)) as channel:

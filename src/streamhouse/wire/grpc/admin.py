@@ -9,10 +9,12 @@ from streamhouse.broker.broker import Broker
 from streamhouse.broker.forwarding.group_lag import PartitionLag
 from streamhouse.config import Address
 from streamhouse.errors import Rejected, StreamhouseError
+from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.group_requests import OffsetToCommit, Outcomes
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.topic import Topic, topic_values
+from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.grpc.calls import Call
 from streamhouse.wire.grpc.errors import as_message
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
@@ -24,33 +26,42 @@ class TopicAdmin:
         self._broker = broker
         self._limit = limit
 
-    async def create(self, request: pb.CreateTopicRequest, _: Call) -> pb.CreateTopicResponse:
+    async def create(self, request: pb.CreateTopicRequest, call: Call) -> pb.CreateTopicResponse:
+        name = partition_name(request.name, "name")
+        if not call.access.allows_cluster(Operation.CREATE):
+            call.access.require_topic(Operation.CREATE, name)
         topic = await self._broker.create_topic(
-            partition_name(request.name, "name"),
+            name,
             partitions=request.partitions if request.HasField("partitions") else None,
             overrides=dict(request.config),
             dry_run=request.dry_run,
         )
-        return pb.CreateTopicResponse(topic=topic_message(topic))
+        return pb.CreateTopicResponse(topic=topic_message(topic, call.access))
 
-    async def list_all(self, request: pb.ListTopicsRequest, _: Call) -> pb.ListTopicsResponse:
-        topics = await self._broker.topics()
+    async def list_all(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
+        access = call.access
+        topics = [each for each in await self._broker.topics() if access.allows_topic(Operation.DESCRIBE, each.name)]
         shown = [each for each in topics if request.include_internal or each.name != OFFSETS_TOPIC]
-        return pb.ListTopicsResponse(topics=map(topic_message, shown))
+        return pb.ListTopicsResponse(topics=[topic_message(each, access) for each in shown])
 
-    async def describe(self, request: pb.DescribeTopicRequest, _: Call) -> pb.DescribeTopicResponse:
+    async def describe(self, request: pb.DescribeTopicRequest, call: Call) -> pb.DescribeTopicResponse:
         await self._broker.catalog.renew()
         topic = await self._broker.topic(partition_name(request.name, "name"))
         partitions = await self._broker.cluster_admin.partitions([topic])
+        config = topic_values(topic.overrides, self._broker.catalog.dynamic.topic_defaults)
         return pb.DescribeTopicResponse(
-            topic=topic_message(topic),
-            effective_config=topic_values(topic.overrides, self._broker.catalog.dynamic.topic_defaults),
+            topic=topic_message(topic, call.access),
+            effective_config=config if _shows_config(topic, call.access) else {},
             partitions=map(partition_message, partitions),
         )
 
-    async def alter(self, request: pb.AlterTopicRequest, _: Call) -> pb.AlterTopicResponse:
+    async def alter(self, request: pb.AlterTopicRequest, call: Call) -> pb.AlterTopicResponse:
         """Change the settings, then the number of partitions: rejected settings leave the topic as it is."""
         name, topic_admin = partition_name(request.name, "name"), self._broker.topic_admin
+        if request.set_config or request.unset_config:
+            call.access.require_topic(Operation.ALTER_CONFIGS, name)
+        if request.HasField("partitions"):
+            call.access.require_topic(Operation.ALTER, name)
         topic = await self._broker.topic(name)
         if contradictory := set(request.set_config) & set(request.unset_config):
             raise Rejected(f"a setting can't be set and unset; field=unset_config names={sorted(contradictory)}")
@@ -58,18 +69,23 @@ class TopicAdmin:
             topic = await topic_admin.alter_topic(name, lambda old: _changed(old, request), dry_run=request.dry_run)
         if request.HasField("partitions"):
             topic = await topic_admin.grow_topic(name, request.partitions, dry_run=request.dry_run)
-        return pb.AlterTopicResponse(topic=topic_message(topic))
+        return pb.AlterTopicResponse(topic=topic_message(topic, call.access))
 
     async def delete(self, request: pb.DeleteTopicRequest, _: Call) -> pb.DeleteTopicResponse:
         await self._broker.delete_topic(await self._broker.topic(partition_name(request.name, "name")))
         return pb.DeleteTopicResponse()
 
-    async def partitions(self, request: pb.ListPartitionsRequest, _: Call) -> pb.ListPartitionsResponse:
+    async def partitions(self, request: pb.ListPartitionsRequest, call: Call) -> pb.ListPartitionsResponse:
+        if request.topic:
+            call.access.require_topic(Operation.DESCRIBE, request.topic)
         topics = [await self._broker.topic(request.topic)] if request.topic else await self._broker.topics()
-        partitions = await self._broker.cluster_admin.partitions(topics)
+        shown = [each for each in topics if call.access.allows_topic(Operation.DESCRIBE, each.name)]
+        partitions = await self._broker.cluster_admin.partitions(shown)
         return pb.ListPartitionsResponse(partitions=map(partition_message, partitions))
 
-    async def offsets(self, request: pb.ListOffsetsRequest, _: Call) -> pb.ListOffsetsResponse:
+    async def offsets(self, request: pb.ListOffsetsRequest, call: Call) -> pb.ListOffsetsResponse:
+        for position in request.positions:
+            call.access.require_topic(Operation.DESCRIBE, position.topic)
         starts = await resolve_offsets(self._broker, request.positions, limit=self._limit, or_end=False)
         return pb.ListOffsetsResponse(offsets=map(offset_message, starts))
 
@@ -79,12 +95,16 @@ def _changed(old: Mapping[str, str], request: pb.AlterTopicRequest) -> Mapping[s
     return unchanged | dict(request.set_config)
 
 
-def topic_message(topic: Topic) -> pb.Topic:
+def _shows_config(topic: Topic, access: RequestAccess) -> bool:
+    return access.allows_topic(Operation.DESCRIBE_CONFIGS, topic.name)
+
+
+def topic_message(topic: Topic, access: RequestAccess) -> pb.Topic:
     return pb.Topic(
         name=topic.name,
         topic_id=str(topic.topic_id),
         partitions=topic.partitions,
-        config=topic.overrides,
+        config=topic.overrides if _shows_config(topic, access) else {},
         created_at_ms=topic.created_at_ms,
     )
 
@@ -152,8 +172,10 @@ class GroupAdmin:
         self._broker = broker
         self._limit = limit
 
-    async def list_all(self, request: pb.ListGroupsRequest, _: Call) -> pb.ListGroupsResponse:
-        groups = sorted(await self._broker.records.groups(), key=lambda each: each.group_id)
+    async def list_all(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:
+        access, groups = call.access, sorted(await self._broker.records.groups(), key=lambda each: each.group_id)
+        if not access.allows_cluster(Operation.DESCRIBE):
+            groups = [each for each in groups if access.allows(Operation.DESCRIBE, ResourceType.GROUP, each.group_id)]
         return pb.ListGroupsResponse(
             groups=[
                 pb.Group(group_id=each.group_id, state=each.state, protocol_type=each.protocol_type) for each in groups
@@ -176,14 +198,16 @@ class GroupAdmin:
             ],
         )
 
-    async def lag(self, request: pb.GetGroupLagRequest, _: Call) -> pb.GetGroupLagResponse:
+    async def lag(self, request: pb.GetGroupLagRequest, call: Call) -> pb.GetGroupLagResponse:
         lags = await self._broker.records.lag(partition_name(request.group_id, "group_id"))
-        parts = list(map(_lag_message, lags))
+        parts = [_lag_message(each) for each in lags if call.access.allows_topic(Operation.DESCRIBE, each.name.topic)]
         return pb.GetGroupLagResponse(partitions=parts, total_lag=sum(max(0, each.lag) for each in parts))
 
-    async def reset(self, request: pb.ResetGroupRequest, _: Call) -> pb.ResetGroupResponse:
+    async def reset(self, request: pb.ResetGroupRequest, call: Call) -> pb.ResetGroupResponse:
         """Commit all offsets or none: a position that can't be resolved fails the call before the commit."""
         group_id = partition_name(request.group_id, "group_id")
+        for position in request.positions:
+            call.access.require_topic(Operation.READ, position.topic)
         starts = await resolve_offsets(self._broker, request.positions, limit=self._limit)
         offsets: dict[TopicPartition, OffsetToCommit] = {}
         for name, start in starts:
@@ -217,8 +241,10 @@ class ClusterAdmin:
         )
 
     async def allocate_producer_id(
-        self, request: pb.AllocateProducerIdRequest, _: Call
+        self, request: pb.AllocateProducerIdRequest, call: Call
     ) -> pb.AllocateProducerIdResponse:
+        if not call.access.allows_any(Operation.WRITE, ResourceType.TOPIC):
+            call.access.require_cluster(Operation.IDEMPOTENT_WRITE)
         return pb.AllocateProducerIdResponse(producer_id=await self._broker.allocate_producer_id(), producer_epoch=0)
 
     def _message(self, status: AgentStatus) -> pb.Agent:

@@ -20,7 +20,9 @@ from google.protobuf.message import DecodeError, Message
 from streamhouse.clock import Clock
 from streamhouse.config import GrpcSettings, is_loopback
 from streamhouse.errors import Overloaded, Rejected, Stopping, StreamhouseError, TooFast
+from streamhouse.model.access import CLUSTER
 from streamhouse.telemetry import RateLimitedLog
+from streamhouse.wire.authorization import Needs, RequestAccess
 from streamhouse.wire.client_limits import RejectionBackoff, TokenBuckets
 from streamhouse.wire.grpc.errors import code_of, metadata_of
 from streamhouse.wire.grpc.metrics import GrpcMetrics
@@ -36,10 +38,11 @@ Q = TypeVar("Q", bound=Message)
 
 
 class Call(NamedTuple):
-    """Deadline and size of a message."""
+    """Deadline and size of a message, and what its sender may do."""
 
     timeout_s: float
     size_bytes: int
+    access: RequestAccess
 
 
 class CallStatus(NamedTuple):
@@ -63,6 +66,10 @@ Watch = Callable[[Q, Send], Awaitable[None]]
 """A method with one request and many responses."""
 
 
+LogIn = Callable[[Any], Awaitable[RequestAccess]]
+"""The rights of the call with this context of grpc; raises `NotAuthenticated`."""
+
+
 class SlowReaderError(Exception):
     """The client did not read its messages in time."""
 
@@ -78,8 +85,11 @@ class TooManyCallsError(Exception):
 class CallRunner:
     """The calls of one server."""
 
-    def __init__(self, settings: GrpcSettings, metrics: GrpcMetrics, clock: Clock) -> None:
+    def __init__(self, settings: GrpcSettings, metrics: GrpcMetrics, clock: Clock, log_in: LogIn) -> None:
         self.settings = settings
+        self._log_in = log_in
+        self.needs: dict[str, Needs] = {}
+        """What each method needs, by its name."""
         self._clock = clock
         self._buckets = TokenBuckets(settings.calls_per_s, clients=settings.rate_clients)
         self._rejections = RejectionBackoff(
@@ -116,8 +126,9 @@ class CallRunner:
 
     # --- unary calls
 
-    def unary(self, name: str, request_type: type[Q], method: Unary[Q]) -> Any:
+    def unary(self, name: str, request_type: type[Q], method: Unary[Q], needs: Needs) -> Any:
         """A handler for grpc."""
+        self.needs[name] = needs
 
         async def respond(messages: AsyncIterator[bytes], context: Any) -> bytes:
             received_at, timeout_s = self._clock.monotonic(), self._timeout_s(context)
@@ -125,8 +136,12 @@ class CallRunner:
                 self._take_token(context)
                 with self._counted(context):
                     async with asyncio.timeout(timeout_s) as timer:
+                        access = await self._log_in(context)
                         raw = await self.first_message(messages)
-                        message = await method(_decode(raw, request_type), Call(timeout_s, len(raw)))
+                        request = _decode(raw, request_type)
+                        require(access, needs, request)
+                        async with access.watched():
+                            message = await method(request, Call(timeout_s, len(raw), access))
             except TimeoutError as error:
                 status = _timed_out(timeout_s) if timer.expired() else _status_of(error, name)
             except Exception as error:  # noqa: BLE001 (_status_of logs unexpected errors)
@@ -161,12 +176,18 @@ class CallRunner:
 
     # --- streams
 
-    def stream(self, name: str, request_type: type[Q], method: Stream[Q]) -> Any:
-        """A handler for grpc."""
+    def stream(self, name: str, request_type: type[Q], method: Stream[Q], needs: Needs) -> Any:
+        """A handler for grpc. The method checks the rights that each message needs."""
+        self.needs[name] = needs
 
         async def run(requests: AsyncIterator[bytes], context: Any) -> None:
-            received = self._received(requests, context, request_type)
-            await self._run(name, context, lambda: method(received, self._sender(context)))
+            async def work() -> None:
+                async with asyncio.timeout(self.settings.default_timeout_s):
+                    access = await self._log_in(context)
+                async with access.watched():
+                    await method(self._received(requests, context, request_type, access), self._sender(context))
+
+            await self._run(name, context, work)
 
         return grpc.stream_stream_rpc_method_handler(run)
 
@@ -207,7 +228,7 @@ class CallRunner:
         await self._abort(context, name, status, received_at)
 
     async def _received(
-        self, requests: AsyncIterator[bytes], context: Any, request_type: type[Q]
+        self, requests: AsyncIterator[bytes], context: Any, request_type: type[Q], access: RequestAccess
     ) -> AsyncIterator[tuple[Q, Call]]:
         limit_s = self.settings.default_timeout_s
         async for raw in requests:
@@ -216,7 +237,7 @@ class CallRunner:
                 await self._clock.sleep(wait_s)
             remaining: float | None = context.time_remaining()
             timeout_s = limit_s if remaining is None else max(0.0, min(limit_s, remaining))
-            yield _decode(raw, request_type), Call(timeout_s, len(raw))
+            yield _decode(raw, request_type), Call(timeout_s, len(raw), access)
 
     def _sender(self, context: Any) -> Send:
         sending = asyncio.Lock()
@@ -271,6 +292,12 @@ class CallRunner:
         self._metrics.ended(name, status.code)
         await self._delay_rejection(context, name, received_at)
         await context.abort(status.code, status.text, status.metadata)
+
+
+def require(access: RequestAccess, needs: Needs, request: Message) -> None:
+    """Raise `AccessDenied` unless the caller has the rights on the cluster and on what fields of the request name."""
+    for operation, kind, named_by in needs.rights:
+        access.require(operation, kind, str(getattr(request, named_by)) if named_by else CLUSTER.name)
 
 
 def client_of(peer: str) -> str:

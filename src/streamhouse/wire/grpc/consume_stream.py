@@ -11,8 +11,10 @@ from typing import Final
 
 from streamhouse.clock import Clock
 from streamhouse.errors import Overloaded, Rejected, Retriable, Stopping, StreamhouseError
+from streamhouse.model.access import Operation
 from streamhouse.model.fetch import FetchResult
 from streamhouse.model.names import TopicPartition
+from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.grpc.calls import Call, Send
 from streamhouse.wire.grpc.errors import as_message
 from streamhouse.wire.grpc.fetch import (
@@ -173,6 +175,7 @@ class ConsumeStream:
         self._empty = empty
         settings = reading.settings
         self._subscription = Subscription(max_partitions=settings.max_positions, message_bytes=settings.fetch_bytes)
+        self._access: RequestAccess | None = None
         self._reported: dict[TopicPartition, str] = {}
         """Name of the retriable error that the client was sent last, by partition; each is sent once while it lasts."""
 
@@ -188,11 +191,14 @@ class ConsumeStream:
     # --- requests
 
     async def _listen(self, requests: AsyncIterator[tuple[Request, Call]]) -> None:
-        async for request, _ in requests:
-            await self._apply_request(request)
+        async for request, call in requests:
+            self._access = call.access
+            await self._apply_request(request, call.access)
         self._subscription.end()
 
-    async def _apply_request(self, request: Request) -> None:
+    async def _apply_request(self, request: Request, access: RequestAccess) -> None:
+        for position in request.subscribe:
+            access.require_topic(Operation.READ, position.topic)
         for each in request.unsubscribe:
             self._subscription.drop(partition_of(each.topic, each.partition, "unsubscribe.partition"))
         if request.subscribe:
@@ -283,6 +289,8 @@ class ConsumeStream:
         for each in pieces:
             if each.next_offset != before[each.name] and subscription.is_at(each.name, before[each.name]):
                 subscription.moved(each.name, each.next_offset)
+        if self._access is not None:
+            self._access.recheck()
         await self._send(message)
         for each in pieces:
             # The message carried the error, and reading the batch again would fail again: the client decides.

@@ -17,6 +17,7 @@ from streamhouse.errors import BatchTooLarge, Retriable, StreamhouseError
 from streamhouse.format.batch import iter_batches, read_header
 from streamhouse.format.records import MAX_RECORD_HEADERS, iterate_batch
 from streamhouse.format.run_rewrite import batches_of
+from streamhouse.model.access import Operation
 from streamhouse.model.fetch import FetchResult, PartitionFetch
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import StoredRecord
@@ -295,12 +296,15 @@ class FetchService:
         wait_s = min(number_of(request.max_wait_ms, "max_wait_ms") / 1000, call.timeout_s * OF_DEADLINE)
         min_bytes = number_of(request.min_bytes, "min_bytes")
         limit, max_bytes = self.settings.max_positions, self._max_bytes(request)
+        for position in request.positions:
+            call.access.require_topic(Operation.READ, position.topic)
         starts = await resolve_offsets(self.broker, request.positions, limit=limit)
         failed = {name: start for name, start in starts if isinstance(start, StreamhouseError)}
         offsets = {name: start.offset for name, start in starts if not isinstance(start, StreamhouseError)}
         results = await self.read(
             offsets, max_bytes=max_bytes, min_bytes=max(1, min_bytes) if wait_s else 0, max_wait_s=wait_s
         )
+        call.access.recheck()  # it may have waited for records
         failed |= {result.name: result.error for result in results if result.error is not None}
         return offsets, results, failed
 

@@ -5,8 +5,10 @@ from typing import Final, NamedTuple
 
 from streamhouse.broker.broker import Broker
 from streamhouse.errors import Rejected, StreamhouseError
+from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt
+from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.grpc.calls import Call, CallRunner
 from streamhouse.wire.grpc.errors import as_message
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
@@ -60,9 +62,11 @@ def read_batches(request: pb.ProduceBatchesRequest) -> tuple[BatchesTarget, list
 class ProduceService:
     def __init__(self, calls: CallRunner, broker: Broker) -> None:
         self._calls = calls
+        self._broker = broker
         self._records = broker.records
 
     async def append_records(self, target: RecordsTarget, records: Sequence[NewRecord], call: Call) -> Results:
+        await self._require(call.access, target.topic)
         with self._calls.admitted(call.size_bytes):
             return await self._records.publish(
                 target.topic,
@@ -73,8 +77,16 @@ class ProduceService:
             )
 
     async def append_batches(self, target: BatchesTarget, batches: Sequence[memoryview], call: Call) -> Results:
+        await self._require(call.access, target.name.topic)
         with self._calls.admitted(call.size_bytes):
             return await self._records.publish_batches(target.name, batches, acks=target.acks, timeout_s=call.timeout_s)
+
+    async def _require(self, access: RequestAccess, topic: str) -> None:
+        """Raise `TopicAccessDenied` unless the caller may write to the topic, and `UnknownTopic` for one that isn't
+        there and that the caller may not create by writing to it."""
+        access.check(Operation.WRITE, ResourceType.TOPIC, topic)
+        if not access.allows_topic(Operation.CREATE, topic) and not access.allows_cluster(Operation.CREATE):
+            await self._broker.topic(topic)
 
     async def produce(self, request: pb.ProduceRequest, call: Call) -> pb.ProduceResponse:
         return produce_response(await self.append_records(*read_records(request), call))

@@ -145,7 +145,11 @@ async def _append_in_order(messages: Sequence[StreamMessage[Target, Item]], appe
     for together in group_by_target(messages):
         target = together[0].target
         assert target is not None
-        call = Call(min(each.call.timeout_s for each in together), sum(each.call.size_bytes for each in together))
+        call = Call(
+            min(each.call.timeout_s for each in together),
+            sum(each.call.size_bytes for each in together),
+            together[0].call.access,
+        )
         items = [item for each in together for item in each.items] if len(together) > 1 else together[0].items
         try:
             async with asyncio.timeout(call.timeout_s):

@@ -1,8 +1,9 @@
 """gRPC server: grpc.aio on the agent's event loop, and the table of methods of streamhouse.v1."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -10,12 +11,16 @@ from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
 from streamhouse.clock import Clock
-from streamhouse.config import Address, GrpcSettings, parse_address
+from streamhouse.config import Address, GrpcSettings
+from streamhouse.config.listener_spec import ListenerSpec
 from streamhouse.errors import Misconfigured
+from streamhouse.model.access import Operation, ResourceType
+from streamhouse.wire.authentication import Authenticator, Origin
+from streamhouse.wire.authorization import LOGGED_IN, Needs, RequestAccess, Right, lists, needs
 from streamhouse.wire.grpc import standard_services as health
 from streamhouse.wire.grpc import standard_services as reflection
 from streamhouse.wire.grpc.admin import ClusterAdmin, GroupAdmin, TopicAdmin
-from streamhouse.wire.grpc.calls import CallRunner
+from streamhouse.wire.grpc.calls import CallRunner, client_of, host_of
 from streamhouse.wire.grpc.consume_stream import ConsumeService
 from streamhouse.wire.grpc.fetch import FetchService
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
@@ -23,9 +28,57 @@ from streamhouse.wire.grpc.metrics import GrpcMetrics
 from streamhouse.wire.grpc.produce import ProduceService
 from streamhouse.wire.grpc.produce_stream import batches_stream, records_stream
 from streamhouse.wire.listener import bind
+from streamhouse.wire.tls import ServerTls
 
 log = logging.getLogger(__name__)
 
+
+CREATION: Final = "create, on topic or cluster, for a topic that isn't there"
+SETTINGS: Final = "settings are shown with describe-configs"
+READS: Final = needs(Operation.READ, ResourceType.TOPIC)
+ALTER_TOPIC: Final = Needs(
+    rights=(Right(Operation.DESCRIBE, ResourceType.TOPIC, "name"),),
+    handled=(Right(Operation.ALTER, ResourceType.TOPIC), Right(Operation.ALTER_CONFIGS, ResourceType.TOPIC)),
+    about="alter for more partitions, alter-configs for settings",
+)
+GROUP_LAG: Final = Needs(
+    rights=(Right(Operation.DESCRIBE, ResourceType.GROUP, "group_id"),),
+    hides=(Right(Operation.DESCRIBE, ResourceType.TOPIC),),
+)
+RESET_GROUP: Final = Needs(
+    rights=(Right(Operation.READ, ResourceType.GROUP, "group_id"),),
+    handled=(Right(Operation.READ, ResourceType.TOPIC),),
+)
+PRODUCER_ID: Final = Needs(
+    handled=(Right(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),), about="or write on any topic"
+)
+
+NEEDS: Final[Mapping[str, Needs]] = {
+    "Produce": needs(Operation.WRITE, ResourceType.TOPIC, "topic", about=CREATION),
+    "ProduceBatches": needs(Operation.WRITE, ResourceType.TOPIC, "topic", about=CREATION),
+    "ProduceStream": needs(Operation.WRITE, ResourceType.TOPIC, about=CREATION),
+    "ProduceBatchesStream": needs(Operation.WRITE, ResourceType.TOPIC, about=CREATION),
+    "Fetch": READS,
+    "FetchBatches": READS,
+    "Consume": READS,
+    "ConsumeBatches": READS,
+    "CreateTopic": needs(Operation.CREATE, ResourceType.TOPIC, about="or create on the cluster"),
+    "ListTopics": lists(Operation.DESCRIBE, ResourceType.TOPIC, about=SETTINGS),
+    "DescribeTopic": needs(Operation.DESCRIBE, ResourceType.TOPIC, "name", about=SETTINGS),
+    "AlterTopic": ALTER_TOPIC,
+    "DeleteTopic": needs(Operation.DELETE, ResourceType.TOPIC, "name"),
+    "ListPartitions": lists(Operation.DESCRIBE, ResourceType.TOPIC),
+    "ListOffsets": needs(Operation.DESCRIBE, ResourceType.TOPIC),
+    "ListGroups": lists(Operation.DESCRIBE, ResourceType.GROUP, about="all of them with describe on the cluster"),
+    "DescribeGroup": needs(Operation.DESCRIBE, ResourceType.GROUP, "group_id"),
+    "GetGroupLag": GROUP_LAG,
+    "ResetGroup": RESET_GROUP,
+    "DeleteGroup": needs(Operation.DELETE, ResourceType.GROUP, "group_id"),
+    "ListAgents": needs(Operation.DESCRIBE, ResourceType.CLUSTER),
+    "GetCluster": LOGGED_IN,
+    "AllocateProducerId": PRODUCER_ID,
+}
+"""What each method needs. Health and reflection are open to everybody: there is no data in them."""
 
 RECORDS: Final = pb.DESCRIPTOR.services_by_name["RecordsService"].full_name
 ADMIN: Final = pb.DESCRIPTOR.services_by_name["AdminService"].full_name
@@ -41,8 +94,12 @@ def services_of(
     }
 
 
+def _declared(handler: Callable[..., Any], name: str, request_type: Any, method: Any) -> Any:
+    return handler(name, request_type, method, NEEDS[name])
+
+
 def records_service(calls: CallRunner, broker: Broker, clock: Clock) -> Mapping[str, Any]:
-    unary, stream = calls.unary, calls.stream
+    unary, stream = partial(_declared, calls.unary), partial(_declared, calls.stream)
     producing, reading = ProduceService(calls, broker), FetchService(calls.settings, broker)
     consuming = ConsumeService(reading, clock)
     limit = calls.settings.stream_inflight
@@ -63,7 +120,7 @@ def records_service(calls: CallRunner, broker: Broker, clock: Clock) -> Mapping[
 
 
 def admin_service(calls: CallRunner, broker: Broker, *, cluster_id: str, address: Address) -> Mapping[str, Any]:
-    unary, limit = calls.unary, calls.settings.max_positions
+    unary, limit = partial(_declared, calls.unary), calls.settings.max_positions
     topics, groups = TopicAdmin(broker, limit=limit), GroupAdmin(broker, limit=limit)
     cluster = ClusterAdmin(broker, cluster_id=cluster_id, address=address)
     return {
@@ -95,10 +152,12 @@ MAX_METADATA_BYTES: Final = 16 * 1024
 class GrpcServer:
     """Serves gRPC on an address that it is bound to from construction on."""
 
-    def __init__(self, settings: GrpcSettings) -> None:
+    def __init__(self, settings: GrpcSettings, listeners: Sequence[ListenerSpec], tls: ServerTls | None = None) -> None:
         self._settings = settings
+        self._listener = _only_kind(listeners)
         self._server = grpc.aio.server(options=options(settings), maximum_concurrent_rpcs=settings.max_requests)
-        self.address = _listen(self._server, parse_address(settings.listen))
+        credentials = server_credentials(tls) if tls is not None and self._listener.protocol.has_tls else None
+        self.address, *_ = [_listen(self._server, each.bind, credentials) for each in listeners]
         self._calls: CallRunner | None = None
 
     def __repr__(self) -> str:
@@ -114,7 +173,11 @@ class GrpcServer:
         advertised: Address | None = None,
     ) -> None:
         """Serve calls; `advertised` is the address for clients, if it isn't the listener's own."""
-        calls = self._calls = CallRunner(self._settings, GrpcMetrics(registry), clock)
+        authenticator = Authenticator(
+            broker.security, delay_s=broker.settings.security.failed_login_delay_s, clock=clock
+        )
+        log_in = partial(_log_in, authenticator, self._listener)
+        calls = self._calls = CallRunner(self._settings, GrpcMetrics(registry), clock, log_in)
         services = services_of(calls, broker, clock=clock, cluster_id=cluster_id, address=advertised or self.address)
         names = [*services, health.SERVICE]
         watched = health.Health(broker.not_ready, services=names, clock=clock)
@@ -157,14 +220,62 @@ def options(settings: GrpcSettings) -> list[tuple[str, Any]]:
     ]
 
 
-def _listen(server: Any, address: Address) -> Address:
+def _only_kind(listeners: Sequence[ListenerSpec]) -> ListenerSpec:
+    """The first listener; raise `Misconfigured` where others have another protocol: calls don't tell them apart."""
+    if len({each.protocol for each in listeners}) > 1:
+        raise Misconfigured("listeners of gRPC have one protocol; give grpc.protocol as one word")
+    return listeners[0]
+
+
+async def _log_in(authenticator: Authenticator, listener: ListenerSpec, context: Any) -> RequestAccess:
+    """The rights of a call, by the credentials in its metadata."""
+    metadata = [(key.lower(), str(value)) for key, value in context.invocation_metadata() or ()]
+    host = host_of(client_of(context.peer()))
+    return await authenticator.log_in(
+        [value for key, value in metadata if key == "authorization"],
+        [value for key, value in metadata if key == "x-api-key"],
+        Origin(listener=listener, host=host),
+    )
+
+
+def server_credentials(tls: ServerTls) -> Any:
+    """TLS of the listeners; new files are used for connections that come after them."""
+    settings = tls.files.settings
+    if tls.files.key_password:
+        raise Misconfigured("gRPC needs a key without password; give security.tls_key as one, and protect the file")
+    has_changed = False
+
+    def changed() -> None:
+        nonlocal has_changed
+        has_changed = True
+
+    def read() -> Any:
+        authorities = Path(settings.tls_ca).read_bytes() if settings.tls_ca else None
+        pair = (Path(settings.tls_key).read_bytes(), Path(settings.tls_certificate).read_bytes())
+        return grpc.ssl_server_certificate_configuration([pair], authorities)
+
+    def fetch() -> Any:
+        nonlocal has_changed
+        if not has_changed:
+            return None
+        has_changed = False
+        return read()
+
+    tls.on_reload(changed)
+    return grpc.dynamic_ssl_server_credentials(read(), fetch, settings.tls_client_auth == "required")
+
+
+def _listen(server: Any, address: Address, credentials: Any) -> Address:
     """Bind the server to the address; raise `Misconfigured` if that fails.
 
     grpc opens its sockets itself and hides the cause of a failure, so the address is tried before.
     """
     bind(address, flag="--grpc").close()
     try:
-        port = server.add_insecure_port(str(address))
+        if credentials is not None:
+            port = server.add_secure_port(str(address), credentials)
+        else:
+            port = server.add_insecure_port(str(address))
     except RuntimeError as error:
         raise Misconfigured(
             f"can't listen on {address}: {error}; choose another address with --grpc HOST:PORT"

@@ -65,7 +65,7 @@ class Health:
             SERVICE,
             {
                 "Check": grpc.stream_unary_rpc_method_handler(checked, response_serializer=_Response.SerializeToString),
-                "Watch": calls.watch("Watch", _Request, self.watch),
+                "Watch": calls.watch("Watch", _Request, self.watch),  # open to everybody, as Check is
             },
         )
 
