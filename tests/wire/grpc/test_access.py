@@ -103,7 +103,7 @@ def caller(channel: Any) -> Send:
             else:
                 message = await call.read()
                 if message is not grpc.aio.EOF and message.HasField("error"):
-                    return next(each.name for each in grpc.StatusCode if each.value[0] == message.error.code)
+                    return str(next(each.name for each in grpc.StatusCode if each.value[0] == message.error.code))
                 await call.done_writing()
             return OK
         except TimeoutError:
