@@ -83,6 +83,8 @@ class AccessControl:
         self._roles: Mapping[Principal, tuple[Principal, ...]] = {}
         self._decisions: dict[CallerKey, Decisions] = {}
         self._decided = 0
+        self.generation = 0
+        """How often the rules were read: who has waited can see that they may have changed."""
         self._changed = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -219,6 +221,7 @@ class AccessControl:
                 roles.setdefault(principal, []).append(Principal(ROLE, role))
         self._index = AclIndex(await self._metadata.acls(), self._index.policy)
         self._roles = {principal: tuple(granted) for principal, granted in roles.items()}
+        self.generation += 1
         self._forget_decisions()
 
     def on_change(self) -> None:

@@ -10,8 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamhouse.config import KafkaSettings, Settings
+from streamhouse.model.access import Acl, AclFilter, Operation, Principal, ResourceType
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from streamhouse.wire.kafka.messages.fetch import FetchResponse
 from streamhouse.wire.kafka.messages.metadata import MetadataRequest
 from streamhouse.wire.kafka.messages.sasl_authenticate import SaslAuthenticateRequest
 from streamhouse.wire.kafka.messages.sasl_handshake import SaslHandshakeRequest
@@ -26,7 +28,17 @@ from tests.wire.kafka.sasl.logins import (
     plain,
     secure,
 )
-from tests.wire.kafka.talk import Client, Served, a_broker, a_server, quick_settings, request_bytes
+from tests.wire.kafka.talk import (
+    Client,
+    Served,
+    a_batch,
+    a_broker,
+    a_server,
+    fetch_request,
+    produce,
+    quick_settings,
+    request_bytes,
+)
 
 MECHANISMS = ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER"]
 
@@ -269,3 +281,21 @@ async def test_no_bytes_before_a_login_are_served_or_harm(served: Served, pieces
     witness = await Client.connect(served.host, served.port)
     assert (await log_in(witness)).error_code == ErrorCode.NONE
     await witness.close()
+
+
+async def test_a_long_poll_whose_right_is_taken_away_gets_no_records(served: Served) -> None:
+    access, bob = served.broker.security.access, Principal("User", "bob")
+    rule = Acl(resource_type=ResourceType.TOPIC, name="orders", principal=bob, operation=Operation.READ)
+    await served.broker.create_topic("orders", partitions=1, overrides={})
+    await access.add_acls([rule])
+    reader, writer = await served.client(), await served.client()
+    await log_in(reader, "bob")
+    await log_in(writer, "alice")
+    await reader.send(fetch_request("orders", (0, 0), max_wait_ms=10_000), 12)
+    await asyncio.sleep(0.1)
+    await access.delete_acls([AclFilter()])
+    assert (await produce(writer, "orders", (0, a_batch(b"secret"))))[0].error_code == ErrorCode.NONE
+    answer = await reader.receive(FetchResponse, 12)
+    (part,) = answer.responses[0].partitions
+    assert part.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert not part.records

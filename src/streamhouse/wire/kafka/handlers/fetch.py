@@ -11,6 +11,7 @@ Behaviour   batches are returned as they were produced, byte for byte, beginning
             a partition that another agent leads is NOT_LEADER_OR_FOLLOWER, with who leads it (v12) and where (v16)
             offsets that are missing or damaged in the store are CORRUPT_MESSAGE, after a delay; others are served
             an agent that stops ends long polls by closing the connection
+            rights that are taken away while a request waits count: it gets TOPIC_AUTHORIZATION_FAILED, no records
 Left out    fetch sessions (KIP-227): a client that opens one gets session id 0, which means that there is none and
             makes it send whole requests; continuing an unknown one is FETCH_SESSION_ID_NOT_FOUND
             replicas: a request with a replica id closes the connection
@@ -20,7 +21,7 @@ Versions    v5 log start · v7 sessions · v9 leader epoch · v12 flexible · v1
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
-from streamhouse.errors import NotLeader, StreamhouseError
+from streamhouse.errors import NotLeader, StreamhouseError, TopicAccessDenied
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.fetch import FetchResult, PartitionFetch
@@ -79,17 +80,32 @@ class PendingFetch(PendingResponse):
         ]
         # An error of a partition ends the long poll.
         patient = len(requested) > 0 and all(isinstance(name, str) for _, name in named)
+        access = self._context.broker.security.access
+        generation = access.generation
         result = await self._context.broker.fetch(
             requested,
             max_bytes=max(request.max_bytes, 0),
             min_bytes=max(request.min_bytes, 0) if patient else 0,
             max_wait_s=max(request.max_wait_ms, 0) / 1000 if patient else 0.0,
         )
+        if access.generation != generation:
+            result = self._still_permitted(requested, result)
         results = iter(result)
         return FetchResponse(
             responses=[self._topic(topic, name, results) async for topic, name in iterate_fairly(named)],
             node_endpoints=_endpoints(self._context, result) if self._context.version >= ADDRESSES_SINCE else [],
         )
+
+    def _still_permitted(self, requested: Sequence[PartitionFetch], result: Sequence[FetchResult]) -> list[FetchResult]:
+        """The result without the records of topics that the caller may not read any more: rules changed meanwhile."""
+        checked: list[FetchResult] = []
+        for part, each in zip(requested, result, strict=True):
+            try:
+                self._context.check_topic(Operation.READ, part.name.topic)
+                checked.append(each)
+            except TopicAccessDenied as error:
+                checked.append(FetchResult(name=part.name, error=error))
+        return checked
 
     async def _name_of(self, topic: FetchTopic) -> str | ErrorCode:
         try:
