@@ -60,6 +60,8 @@ BODIES: Final[dict[str, Any]] = {
     "place_segments": {"query": SAMPLES["query"], "epoch": 0, "segments": [SEGMENT]},
     "put_pipeline": {"kind": "sql", "text": "SELECT 1", "target": "orders", "shape": {"streams": ["orders"]}},
     "change_view_rows": PART,
+    "change_password": {"password": "another"},
+    "create_key": {"principal": "User:carol"},
 }
 """Bodies of operations whose handlers check rights on what the body names."""
 NAMES: Final = {
@@ -155,7 +157,7 @@ async def test_everything_is_declared(secure: SecureWorld) -> None:
             assert route.name in BODIES or route.name in WITHOUT_BODY, f"{route.name} has no sample"
 
 
-WITHOUT_BODY: Final = frozenset({"get_last_commit", "get_table"})
+WITHOUT_BODY: Final = frozenset({"get_last_commit", "get_table", "revoke_key"})
 
 
 async def test_nothing_but_probes_answers_without_credentials(secure: SecureWorld, http: httpx.AsyncClient) -> None:

@@ -41,6 +41,7 @@ from streamhouse.wire.http.routes import (
     produce,
     read_plans,
     schemas,
+    security,
     segments,
     sql,
     supervisors,
@@ -80,6 +81,7 @@ def make_app(
         *cluster.operations(broker, cluster_id=cluster_id, grpc=grpc),
         *doctor.operations(broker),
         *damaged_wals.operations(broker),
+        *security.operations(broker),
         *health.operations(broker, registry),
     ]
     site = Site()
@@ -94,7 +96,8 @@ def make_app(
         exception_handlers={StreamhouseError: on_error, HTTPException: on_http_error, Exception: on_defect},
     )
     app.router.redirect_slashes = False
-    security = broker.security
-    authenticator = Authenticator(security, delay_s=broker.settings.security.failed_login_delay_s, clock=SystemClock())
+    authenticator = Authenticator(
+        broker.security, delay_s=broker.settings.security.failed_login_delay_s, clock=SystemClock()
+    )
     open_paths = ["/", *(each.path for each in declared if each.needs.is_open)]
     return RequestLimits(Authentication(app, authenticator, open_paths=open_paths), settings, metrics)

@@ -27,6 +27,7 @@ MAX_INT: Final = 2**31 - 1
 MAX_LONG: Final = 2**63 - 1
 QUERY_PATTERN: Final = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z"
 HOLD_PATTERN: Final = r"^[0-9a-f]{32}\Z"
+KEY_PATTERN: Final = r"^[0-9a-f]{16}\Z"
 TABLE_PATTERN: Final = r"^[A-Za-z0-9._-]{1,249}\Z"
 PIPELINE_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}\Z"
 SESSION_PATTERN: Final = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}\Z"
@@ -55,6 +56,9 @@ PATH_PARAMETERS: Final[Mapping[str, Any]] = {
     "pipeline": Annotated[str, Meta(description="a pipeline's name", pattern=PIPELINE_PATTERN, examples=["revenue"])],
     "view": Annotated[str, Meta(description="a view's name", pattern=PIPELINE_PATTERN, examples=["totals"])],
     "supervisor": Annotated[str, Meta(description="a supervisor's id", pattern=PROCESS_PATTERN, examples=["s-1"])],
+    "user": Annotated[str, Meta(description="a user's name", min_length=1, max_length=200, examples=["alice"])],
+    "key": Annotated[str, Meta(description="an API key's id", pattern=KEY_PATTERN, examples=["0" * 16])],
+    "role": Annotated[str, Meta(description="a role's name", min_length=1, max_length=1000, examples=["reader"])],
     "worker": Annotated[str, Meta(description="a SQL worker's id", pattern=PROCESS_PATTERN, examples=["w-1"])],
     "sql_query": Annotated[str, Meta(description="a question's id, as its answer has it", pattern=PROCESS_PATTERN)],
     "name": Annotated[str, Meta(description="a file's name", min_length=1, max_length=100, examples=["docs.js"])],

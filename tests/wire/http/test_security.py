@@ -1,0 +1,159 @@
+"""Users, keys, access rules, roles and quotas over HTTP."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from streamhouse.model.access import Operation, ResourceType
+from tests.broker.conftest import MakeWorld
+from tests.wire.security import ADMIN, SecureWorld, basic, bearer, secure_world, serving
+
+ALICE = {"name": "alice", "password": "first secret"}
+RULE = {"principal": "User:alice", "operation": "read", "resource_type": "topic", "name": "orders"}
+WHOLE_RULE = RULE | {"pattern": "literal", "permission": "allow", "host": "*"}
+
+
+@pytest.fixture
+async def secure(make_world: MakeWorld) -> SecureWorld:
+    secure = await secure_world(make_world)
+    await secure.broker.create_topic("orders", partitions=1, overrides={})
+    return secure
+
+
+@pytest.fixture
+async def admin(secure: SecureWorld) -> AsyncIterator[httpx.AsyncClient]:
+    async with serving(secure.broker) as client:
+        client.headers.update(basic(ADMIN))
+        yield client
+
+
+@pytest.fixture
+async def http(secure: SecureWorld) -> AsyncIterator[httpx.AsyncClient]:
+    async with serving(secure.broker) as client:
+        yield client
+
+
+async def test_a_user_is_created_shown_and_deleted(admin: httpx.AsyncClient, http: httpx.AsyncClient) -> None:
+    created = await admin.post("/v1/users", json=ALICE)
+    assert created.status_code == 201
+    assert created.json()["mechanisms"] == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+    assert "secret" not in created.text
+    assert [user["name"] for user in (await admin.get("/v1/users")).json()["users"]] == [ADMIN, "alice"]
+    assert (await admin.post("/v1/users", json=ALICE)).status_code == 409
+    me = await http.get("/v1/whoami", headers=basic("alice", "first secret"))
+    assert me.json() == {
+        "principal": "User:alice",
+        "groups": [],
+        "host": "127.0.0.1",
+        "listener": "PUBLIC",
+        "unrestricted": False,
+    }
+    assert (await admin.delete("/v1/users/alice")).status_code == 204
+    assert (await admin.delete("/v1/users/alice")).status_code == 404
+    assert (await http.get("/v1/whoami", headers=basic("alice", "first secret"))).status_code == 401
+
+
+async def test_users_change_their_own_password_and_no_other(admin: httpx.AsyncClient, http: httpx.AsyncClient) -> None:
+    await admin.post("/v1/users", json=ALICE)
+    first, second = basic("alice", "first secret"), basic("alice", "second secret")
+    change = {"password": "second secret"}
+    assert (await http.put("/v1/users/alice/password", json=change, headers=first)).status_code == 204
+    assert (await http.get("/v1/whoami", headers=first)).status_code == 401
+    assert (await http.get("/v1/whoami", headers=second)).status_code == 200
+    assert (await http.put(f"/v1/users/{ADMIN}/password", json=change, headers=second)).status_code == 403
+    assert (await http.put("/v1/users/nobody/password", json=change, headers=second)).status_code == 403
+    assert (await admin.put("/v1/users/nobody/password", json=change)).status_code == 404
+
+
+async def test_users_have_keys_of_their_own(admin: httpx.AsyncClient, http: httpx.AsyncClient) -> None:
+    await admin.post("/v1/users", json=ALICE)
+    alice = basic("alice", "first secret")
+    created = await http.post("/v1/keys", json={"description": "laptop", "ttl_s": 60}, headers=alice)
+    assert created.status_code == 201
+    key, text = created.json()["key"], created.json()["api_key"]
+    assert (key["principal"], key["description"]) == ("User:alice", "laptop")
+    assert (await http.get("/v1/whoami", headers=bearer(text))).json()["principal"] == "User:alice"
+    other = (await admin.post("/v1/keys", json={})).json()["key"]
+    assert (await http.get("/v1/keys", headers=alice)).json()["keys"] == [key]
+    assert (await admin.get("/v1/keys")).json()["keys"] == [key, other]
+    assert (await http.post("/v1/keys", json={"principal": f"User:{ADMIN}"}, headers=alice)).status_code == 403
+    assert (await http.delete(f"/v1/keys/{other['key_id']}", headers=alice)).status_code == 403
+    assert (await http.delete(f"/v1/keys/{key['key_id']}", headers=alice)).status_code == 204
+    assert (await http.get("/v1/whoami", headers=bearer(text))).status_code == 401
+    assert (await admin.delete(f"/v1/keys/{key['key_id']}")).status_code == 404
+
+
+async def test_rules_hold_from_when_they_are_created_until_they_are_deleted(
+    admin: httpx.AsyncClient, http: httpx.AsyncClient
+) -> None:
+    await admin.post("/v1/users", json=ALICE)
+    alice = basic("alice", "first secret")
+    assert (await http.get("/v1/topics/orders", headers=alice)).status_code == 403
+    assert (await admin.post("/v1/acls", json={"acls": [RULE]})).status_code == 201
+    assert (await http.get("/v1/topics/orders/partitions", headers=alice)).status_code == 200
+    assert (await admin.get("/v1/acls")).json() == {"acls": [WHOLE_RULE]}
+    assert (await admin.get("/v1/acls?principal=User:bob")).json() == {"acls": []}
+    assert (await admin.get("/v1/acls?name=orders&matching=true")).json() == {"acls": [WHOLE_RULE]}
+    assert (await admin.delete("/v1/acls?principal=User:alice")).json() == {"acls": [WHOLE_RULE]}
+    assert (await http.get("/v1/topics/orders/partitions", headers=alice)).status_code == 403
+
+
+async def test_no_rules_are_deleted_without_saying_which(admin: httpx.AsyncClient) -> None:
+    await admin.post("/v1/acls", json={"acls": [RULE]})
+    assert (await admin.delete("/v1/acls")).status_code == 422
+    assert len((await admin.get("/v1/acls")).json()["acls"]) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"principal": "alice"},
+        {"principal": "Agent:1"},
+        {"operation": "dance"},
+        {"resource_type": "planet"},
+        {"pattern": "regex"},
+        {"permission": "perhaps"},
+        {"host": "somewhere"},
+        {"resource_type": "group", "operation": "write"},
+    ],
+)
+async def test_a_rule_that_makes_no_sense_is_refused_with_what_is_allowed(
+    admin: httpx.AsyncClient, change: dict[str, Any]
+) -> None:
+    answer = await admin.post("/v1/acls", json={"acls": [RULE, RULE | change]})
+    assert answer.status_code == 422
+    assert "allowed=" in answer.json()["detail"]
+    assert (await admin.get("/v1/acls")).json() == {"acls": []}
+
+
+async def test_roles_have_members(admin: httpx.AsyncClient) -> None:
+    changed = await admin.post("/v1/roles/reader/members", json={"add": ["User:alice", "Group:ops"]})
+    assert changed.json() == {"name": "reader", "members": ["Group:ops", "User:alice"]}
+    await admin.post("/v1/roles/reader/members", json={"remove": ["Group:ops"]})
+    assert (await admin.get("/v1/roles")).json() == {"roles": [{"name": "reader", "members": ["User:alice"]}]}
+    assert (await admin.post("/v1/roles/reader/members", json={"add": ["Role:x"]})).status_code == 422
+
+
+async def test_quotas_are_set_and_removed(admin: httpx.AsyncClient, secure: SecureWorld) -> None:
+    entity = {"user": "alice", "client-id": "<default>"}
+    limits = {"producer_byte_rate": 1e6, "consumer_byte_rate": 2e6}
+    assert (await admin.put("/v1/quotas", json={"entity": entity, "limits": limits})).json() == {
+        "entity": entity,
+        "limits": limits,
+    }
+    change = {"entity": entity, "limits": {"producer_byte_rate": None}}
+    assert (await admin.put("/v1/quotas", json=change)).json()["limits"] == {"consumer_byte_rate": 2e6}
+    assert len((await admin.get("/v1/quotas")).json()["quotas"]) == 1
+    assert (await admin.put("/v1/quotas", json={"entity": {"planet": "x"}, "limits": {}})).status_code in (400, 422)
+    operator = await secure.user("operator", (Operation.ALTER, ResourceType.CLUSTER, "kafka-cluster"))
+    async with serving(secure.broker) as http:
+        assert (await http.get("/v1/quotas", headers=operator)).status_code == 403
+
+
+async def test_without_access_control_rules_are_refused_with_the_setting(make_world: MakeWorld) -> None:
+    broker = await (await make_world()).start()
+    async with serving(broker) as http:
+        answer = await http.get("/v1/acls", headers=basic("nobody"))
+        assert answer.status_code in (401, 409)
