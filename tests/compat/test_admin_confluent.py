@@ -140,9 +140,14 @@ def test_no_election_is_needed(admin: Any, made: str, kind: ElectionType) -> Non
     assert admin.elect_leaders(kind, None).result(PATIENCE_S) == {}
 
 
-def test_nobody_can_log_in_and_nobody_has_to(admin: Any) -> None:
-    assert admin.describe_user_scram_credentials().result(PATIENCE_S) == {}
+def test_users_are_kept_although_nobody_has_to_log_in(admin: Any) -> None:
     assert code_of(admin.describe_user_scram_credentials(["ann"])) == 91  # RESOURCE_NOT_FOUND
-    info = api.ScramCredentialInfo(api.ScramMechanism.SCRAM_SHA_256, 4096)
-    added = api.UserScramCredentialUpsertion("ann", info, b"password", b"salt")
-    assert code_of(admin.alter_user_scram_credentials([added])) == KafkaError.UNSUPPORTED_SASL_MECHANISM
+    mechanism = api.ScramMechanism.SCRAM_SHA_256
+    added = api.UserScramCredentialUpsertion("ann", api.ScramCredentialInfo(mechanism, 4096), b"password", b"salt")
+    for done in admin.alter_user_scram_credentials([added]).values():
+        done.result(PATIENCE_S)
+    described = admin.describe_user_scram_credentials(["ann"])["ann"].result(PATIENCE_S)
+    assert [each.iterations for each in described.scram_credential_infos] == [4096]
+    for done in admin.alter_user_scram_credentials([api.UserScramCredentialDeletion("ann", mechanism)]).values():
+        done.result(PATIENCE_S)
+    assert code_of(admin.describe_user_scram_credentials(["ann"])) == 91
