@@ -6,9 +6,19 @@ Each interface has one function, which makes rows of what its operations declare
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from prometheus_client import CollectorRegistry
+
+from streamhouse.config import Settings
 from streamhouse.model.access import OPERATIONS
+from streamhouse.wire.authorization import Needs
+from streamhouse.wire.grpc.server import NEEDS
+from streamhouse.wire.http.app import make_app
+from streamhouse.wire.http.endpoint import Endpoint
+from streamhouse.wire.http.operations import Operation
+from streamhouse.wire.http.request_body import RequestBodies
+from streamhouse.wire.http.routes.schemas import Registry
 from streamhouse.wire.kafka import handlers
 from streamhouse.wire.kafka.api_registry import APIS
 
@@ -50,7 +60,71 @@ def kafka() -> Interface:
     )
 
 
-INTERFACES: Final[Sequence[Callable[[], Interface]]] = (kafka,)
+class _Undefined:
+    """Stands for a broker: operations are declared without asking it anything."""
+
+    settings = Settings()
+
+    def __getattr__(self, name: str) -> Any:
+        return _Undefined()
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        return _Undefined()
+
+
+def http() -> Interface:
+    return Interface(
+        title="HTTP",
+        about=(
+            "On listeners with a login only operations for everybody are served without one. Lists leave out what the "
+            "caller lacks the right for; a row says which right that is."
+        ),
+        rows=[(f"{each.method} {_path(each.path)}", _needs(each.needs)) for each in _operations()],
+    )
+
+
+def schema_registry() -> Interface:
+    broker: Any = _Undefined()
+    entries = Registry(broker, RequestBodies(Settings().http), cluster_id="").entries
+    return Interface(
+        title="Schema registry",
+        about="Subjects in a context are named as `:.CONTEXT:SUBJECT`; prefixed rules give rights on a whole context.",
+        rows=sorted((f"{each.method} /{each.path}", _needs(each.needs)) for each in entries),
+    )
+
+
+def grpc() -> Interface:
+    return Interface(
+        title="gRPC",
+        about="Credentials are in the metadata of a call. Health and reflection are open to everybody.",
+        rows=[(name, _needs(needs)) for name, needs in sorted(NEEDS.items())],
+    )
+
+
+def _operations() -> Sequence[Operation[Any, Any]]:
+    broker: Any = _Undefined()
+    authentication: Any = make_app(broker, CollectorRegistry()).app
+    endpoints = [getattr(route, "endpoint", None) for route in authentication.app.routes]
+    declared = [each for endpoint in endpoints if isinstance(endpoint, Endpoint) for each in endpoint.operations]
+    return sorted(declared, key=lambda each: (each.path, each.method))
+
+
+def _path(path: str) -> str:
+    return path.replace(":path}", "}")
+
+
+def _needs(needs: Needs) -> str:
+    if needs.is_open:
+        return "for everybody, without login"
+    parts = [str(right) for right in (*needs.rights, *needs.handled)]
+    parts += [f"lists what the caller may {right.operation} ({right.type})" for right in needs.hides]
+    if needs.processes is not None:
+        kinds = ("agents", *(f"{kind.lower()}s" for kind in needs.processes))
+        parts.append(f"only for {' and '.join(kinds)} of the cluster")
+    return "; ".join(filter(None, (*parts, needs.about))) or "a login"
+
+
+INTERFACES: Final[Sequence[Callable[[], Interface]]] = (kafka, http, schema_registry, grpc)
 
 
 def describe() -> str:

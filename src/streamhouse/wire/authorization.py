@@ -107,13 +107,13 @@ class RequestAccess:
         return not self.caller.is_unrestricted or self._renew is not None
 
     def allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
-        return self._security.access.allows(self.caller, operation, Resource(kind, name))
+        return self._security.access.may(self.caller, operation, Resource(kind, name))
 
     def allows_topic(self, operation: Operation, topic: str) -> bool:
         return self.allows(operation, ResourceType.TOPIC, topic)
 
     def allows_cluster(self, operation: Operation) -> bool:
-        return self._security.access.allows(self.caller, operation, CLUSTER)
+        return self._security.access.may(self.caller, operation, CLUSTER)
 
     def allows_any(self, operation: Operation, kind: ResourceType) -> bool:
         return self._security.access.allows_any(self.caller, operation, kind)
@@ -144,7 +144,8 @@ class RequestAccess:
         """Raise `NotAuthenticated` or `AccessDenied` if what was allowed is so no longer."""
         self._security.check_unexpired(self.caller)
         for operation, resource in self._required:
-            self._security.access.check(self.caller, operation, resource)
+            if not self._security.access.may(self.caller, operation, resource):
+                self._security.access.check(self.caller, operation, resource)
 
     async def renew(self) -> None:
         """`recheck`, and check the credentials again if users or keys have changed."""

@@ -96,12 +96,13 @@ class AccessControl:
         """Whether the caller may do this, which it is about to do: administrative acts are recorded."""
         if caller.is_unrestricted or not self.is_enabled:
             return True
-        decided = self._allows(caller, operation, resource)
+        decided = self.may(caller, operation, resource)
         if decided and operation in ADMINISTRATIVE:
             self._audit.administered(caller, operation, str(resource))
         return decided
 
-    def _allows(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
+    def may(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
+        """Whether the caller may do this; asking is no act."""
         if caller.is_unrestricted or not self.is_enabled:
             return True
         decisions = self._decisions.get((caller.principal, caller.groups, caller.host))
@@ -140,7 +141,7 @@ class AccessControl:
     def operations(self, caller: Caller, resource: Resource) -> frozenset[Operation]:
         """The operations that the caller may do to a resource (Kafka's authorised operations, KIP-430)."""
         named = (Operation(word) for word in OPERATIONS[resource.type].split())
-        return frozenset(operation for operation in named if self._allows(caller, operation, resource))
+        return frozenset(operation for operation in named if self.may(caller, operation, resource))
 
     def _decide(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
         if self._decided >= self._settings.decision_cache_entries:

@@ -28,7 +28,9 @@ class TopicAdmin:
 
     async def create(self, request: pb.CreateTopicRequest, call: Call) -> pb.CreateTopicResponse:
         name = partition_name(request.name, "name")
-        if not call.access.allows_cluster(Operation.CREATE):
+        if call.access.allows_cluster(Operation.CREATE):
+            call.access.require_cluster(Operation.CREATE)
+        else:
             call.access.require_topic(Operation.CREATE, name)
         topic = await self._broker.create_topic(
             name,

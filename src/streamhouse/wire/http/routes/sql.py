@@ -20,7 +20,7 @@ from streamhouse.broker.broker import Broker
 from streamhouse.model.access import WORKER, ResourceType
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.pipeline import SqlWorker, WorkerId
-from streamhouse.wire.authorization import Needs, needs, processes_only
+from streamhouse.wire.authorization import needs, processes_only
 from streamhouse.wire.http.operations import (
     MAX_BODY_BYTES,
     MAX_INT,
@@ -37,6 +37,7 @@ from streamhouse.wire.http.routes.tables import ColumnView
 from streamhouse.wire.http.sql_proxy import SqlProxy
 
 TAG: Final = "sql"
+WORKERS_RIGHTS: Final = "a SQL worker reads with its own rights"
 CSV: Final = "text/csv"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 FORMATS: Final = (
@@ -140,7 +141,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path="/v1/sql",
             handler=calls.ask_sql,
-            needs=Needs(about="reads what the caller may read"),
+            needs=needs(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, about=WORKERS_RIGHTS),
             summary="Ask in SQL",
             about="Passed to a SQL worker. `FROM STREAM(t)` is a live tail: rows as lines, until the client leaves.",
             tag=TAG,
@@ -156,7 +157,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path="/v1/sql/validate",
             handler=calls.validate_sql,
-            needs=Needs(about="knows what the caller may describe"),
+            needs=needs(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, about=WORKERS_RIGHTS),
             summary="Check the statements of a text",
             about="Says which column, topic or function is wrong, with line and column.",
             tag=TAG,
@@ -170,7 +171,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path="/v1/sql/complete",
             handler=calls.complete_sql,
-            needs=Needs(about="shows what the caller may describe"),
+            needs=needs(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, about=WORKERS_RIGHTS),
             summary="Names that may be written: tables, columns, functions",
             tag=TAG,
             query=NoQuery,
@@ -181,7 +182,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="DELETE",
             path="/v1/sql/queries/{sql_query}",
             handler=calls.cancel_sql,
-            needs=Needs(about="ends queries of the caller; others with alter on the cluster"),
+            needs=needs(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, about=WORKERS_RIGHTS),
             summary="End a question",
             tag=TAG,
             query=NoQuery,

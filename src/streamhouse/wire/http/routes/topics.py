@@ -275,7 +275,9 @@ def changed_settings(before: Mapping[str, str], changes: Mapping[str, Setting | 
 
 def require_creation(access: RequestAccess, topic: str) -> None:
     """Raise `TopicAccessDenied` unless the caller may create this topic, by a right on it or on the cluster."""
-    if not access.allows_cluster(AclOperation.CREATE):
+    if access.allows_cluster(AclOperation.CREATE):
+        access.require_cluster(AclOperation.CREATE)
+    else:
         access.require_topic(AclOperation.CREATE, topic)
 
 
