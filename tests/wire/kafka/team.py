@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.dependencies import AppendResult, Dependencies
+from streamhouse.broker.security.cluster_tokens import ClusterTokens
 from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import (
@@ -22,15 +24,19 @@ from streamhouse.config import (
     parse_address,
 )
 from streamhouse.config.fields import Address
+from streamhouse.config.listener_spec import DEFAULT_NAME, ListenerProtocol, ListenerSpec
+from streamhouse.config.secrets import Secrets
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.format.batch import iter_batches
 from streamhouse.format.records import decode_batch
+from streamhouse.model.access import AGENT, Principal
 from streamhouse.model.fetch import PartitionFetch
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.record import Receipt, StoredRecord
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.open import open_metadata_store
 from streamhouse.stores.objects.memory import MemoryObjectStore
+from streamhouse.wire.agent_login import AgentLogin
 from streamhouse.wire.kafka.agent_client import KafkaAgentClient
 from streamhouse.wire.kafka.schema import Buffer
 from streamhouse.wire.kafka.server import KafkaServer
@@ -69,12 +75,25 @@ class Member:
     """One agent: a broker, its server, and its way to the others."""
 
     def __init__(
-        self, settings: Settings, metadata: MetadataStore, objects: MemoryObjectStore, at: str = "127.0.0.1:0"
+        self,
+        settings: Settings,
+        metadata: MetadataStore,
+        objects: MemoryObjectStore,
+        at: str = "127.0.0.1:0",
+        *,
+        secret: str = "",
     ) -> None:
+        """With a secret, agents and clients have to log in."""
         clock, ids = SystemClock(), Ids()
         self._listener = bind(parse_address(at), flag="--kafka")
         self.address = Address(*self._listener.getsockname()[:2])
-        self.peers = LossyPeers(settings.peers, clock=clock)
+        make_token = None
+        if secret:
+            tokens = ClusterTokens(secret, clock=clock)
+            make_token = partial(tokens.make, Principal(AGENT, str(self.address)))
+        self.peers = LossyPeers(settings.peers, clock=clock, login=AgentLogin(make_token=make_token))
+        protocol = ListenerProtocol.SASL_PLAINTEXT if secret else ListenerProtocol.PLAINTEXT
+        spec = ListenerSpec(name=DEFAULT_NAME, bind=self.address, protocol=protocol)
         self.broker = Broker(
             Dependencies(
                 settings=settings,
@@ -87,12 +106,13 @@ class Member:
                 http=Address("127.0.0.1", 1),
                 single_agent=False,
                 agents=self.peers,
+                secrets=Secrets(cluster_secret=secret),
             )
         )
         self.server = KafkaServer(
             settings.kafka,
             self.broker,
-            listeners=[OpenListener.plain(self._listener)],
+            listeners=[OpenListener(spec=spec, listening=self._listener, advertised=self.address)],
             clock=clock,
             registry=CollectorRegistry(),
             cluster_id="a-team",
@@ -159,13 +179,13 @@ class Team:
 
 
 @asynccontextmanager
-async def a_team(count: int, settings: Settings = SETTINGS) -> AsyncIterator[Team]:
+async def a_team(count: int, settings: Settings = SETTINGS, *, secret: str = "") -> AsyncIterator[Team]:
     clock = SystemClock()
     objects = MemoryObjectStore(clock)
     async with AsyncExitStack() as stack:
         metadata = await open_metadata_store("sqlite::memory:", clock=clock)
         stack.push_async_callback(metadata.aclose)
-        members = [Member(settings, metadata, objects) for _ in range(count)]
+        members = [Member(settings, metadata, objects, secret=secret) for _ in range(count)]
         for member in members:
             await member.start()
             stack.push_async_callback(member.stop)
