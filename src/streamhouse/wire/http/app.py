@@ -100,4 +100,7 @@ def make_app(
         broker.security, delay_s=broker.settings.security.failed_login_delay_s, clock=SystemClock()
     )
     open_paths = ["/", *(each.path for each in declared if each.needs.is_open)]
-    return RequestLimits(Authentication(app, authenticator, open_paths=open_paths), settings, metrics)
+    authentication = Authentication(
+        app, authenticator, open_paths=open_paths, quotas=broker.security.quotas, clock=SystemClock()
+    )
+    return RequestLimits(authentication, settings, metrics)

@@ -1,7 +1,7 @@
 """Authentication: who sends a request, before it is routed.
 
 Data path   middleware -> **authentication** -> router of the app
-Owns        the rights of each request in its scope; 401 in the form of the API or of the schema registry
+Owns        the rights of each request in its scope, its quotas; 401 in the form of the API or of the schema registry
 Leaves      credentials to `wire.authentication`, what an operation needs to `endpoint` and the schema registry
 
 Only probes and the root of the schema registry are open to everybody; they show no data. Credentials in a URL are not
@@ -14,6 +14,8 @@ from typing import Final
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from streamhouse.broker.security.quotas import Quotas
+from streamhouse.clock import Clock
 from streamhouse.errors import NotAuthenticated, Retriable, StreamhouseError
 from streamhouse.wire.authentication import Authenticator
 from streamhouse.wire.authorization import RequestAccess
@@ -22,13 +24,24 @@ from streamhouse.wire.http.routes.schemas import V1_JSON, is_registry_path
 from streamhouse.wire.http.routes.schemas import error_response as registry_response
 from streamhouse.wire.http.routes.schemas_errors import registry_error
 from streamhouse.wire.http.scope import ACCESS, origin_of
+from streamhouse.wire.http.throttling import Throttle
 
 CHALLENGES: Final = ('Basic realm="streamhouse", charset="UTF-8"', 'Bearer realm="streamhouse"')
 
 
 class Authentication:
-    def __init__(self, app: ASGIApp, authenticator: Authenticator, *, open_paths: Collection[str]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        authenticator: Authenticator,
+        *,
+        open_paths: Collection[str],
+        quotas: Quotas,
+        clock: Clock,
+    ) -> None:
         self.app = app
+        self._quotas = quotas
+        self._clock = clock
         self._authenticator = authenticator
         self._open_paths = frozenset(open_paths)
 
@@ -37,10 +50,13 @@ class Authentication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            scope[ACCESS] = await self._log_in(scope)
+            scope[ACCESS] = access = await self._log_in(scope)
         except (NotAuthenticated, Retriable) as error:
             await _refusal(scope, error)(scope, receive, send)
         else:
+            if self._quotas.is_active and not access.caller.is_agent:
+                throttle = Throttle(self._quotas, access.caller, receive, send, clock=self._clock)
+                receive, send = throttle.receive, throttle.send
             await self.app(scope, receive, send)
 
     async def _log_in(self, scope: Scope) -> RequestAccess:
