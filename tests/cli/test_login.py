@@ -104,3 +104,10 @@ def test_spark_gets_the_login_in_its_environment() -> None:
     known = Credentials(user="alice", password="hunter22", ca="ca.pem")
     assert Credentials.from_environment(known.as_environment()) == known
     assert "STREAMHOUSE_PASSWORD" not in os.environ
+
+
+def test_the_first_listener_of_the_settings_is_asked(run: Run, world: World) -> None:
+    world.away = True
+    env = {"STREAMHOUSE_KAFKA_LISTEN": "IN://127.0.0.1:7,OUT://127.0.0.1:8", "STREAMHOUSE_HTTP_PROTOCOL": "SSL"}
+    assert "no agent answers on 127.0.0.1:7;" in run("topics", "list", env=env).stderr
+    assert "no agent answers on https://127.0.0.1:8080" in run("transactions", "list", env=env).stderr

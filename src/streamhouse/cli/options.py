@@ -15,7 +15,8 @@ import typer
 from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
 from streamhouse.cli.typer_setup import ADDRESSES
 from streamhouse.client.credentials import Credentials
-from streamhouse.config import load_settings, parse_address
+from streamhouse.config import Address, load_settings, parse_address
+from streamhouse.config.exposure import http_listeners, kafka_listeners
 from streamhouse.errors import StreamhouseError
 
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -102,8 +103,8 @@ def http_addresses(given: str | None) -> str:
     """Return the HTTP addresses of agents, separated by commas."""
     given = given or os.environ.get("STREAMHOUSE_AGENTS")
     if not given:
-        http = load_settings({}, os.environ).http
-        return _reachable(http.advertise or http.listen)
+        spec = http_listeners(load_settings({}, os.environ))[0]
+        return ("https://" if spec.protocol.has_tls else "") + _reachable(spec.advertised or spec.bind)
     return ",".join(_checked_agent(part.strip().removeprefix("http://").rstrip("/")) for part in given.split(","))
 
 
@@ -117,8 +118,8 @@ def kafka_addresses(context: typer.Context, agents: str | None, bootstrap: str |
 async def _kafka_addresses(deps: Dependencies, agents: str | None) -> str:
     """Ask the agents that are named; without a name, the settings have the address."""
     if not agents and not os.environ.get("STREAMHOUSE_AGENTS"):
-        kafka = load_settings({}, os.environ).kafka
-        return _reachable(kafka.advertise or kafka.listen)
+        spec = kafka_listeners(load_settings({}, os.environ))[0]
+        return _reachable(spec.advertised or spec.bind)
     async with deps.http(http_addresses(agents)) as http:
         return await http.bootstrap()
 
@@ -132,9 +133,8 @@ def pairs(texts: list[str], flag: str) -> list[tuple[str, str]]:
     return [(key, value) for key, _, value in parts]
 
 
-def _reachable(listen: str) -> str:
+def _reachable(address: Address) -> str:
     """Return the address at which this machine reaches a listener."""
-    address = parse_address(listen)
     return str(address._replace(host=_EVERYWHERE.get(address.host, address.host)))
 
 

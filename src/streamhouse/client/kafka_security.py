@@ -22,7 +22,7 @@ from streamhouse.client.tls_errors import explain_tls, wants_tls
 from streamhouse.config.fields import parse_address
 from streamhouse.errors import Misconfigured, NotAuthenticated, StreamhouseError
 
-EXPLAIN_TIMEOUT_S: Final = 5.0
+EXPLAIN_TIMEOUT_S: Final = 10.0
 
 
 class _Token(AbstractTokenProvider):  # type: ignore[misc]
