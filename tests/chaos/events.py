@@ -73,6 +73,7 @@ def _write(history: History, send: Send) -> shared.Write:
         offset=send.offset,
         is_acked=send.acked,
         once=producer in history.idempotent,
+        in_order=producer in history.idempotent,
         acks_in_order=producer not in history.unordered,
         may_wait=producer in history.stubborn,
     )

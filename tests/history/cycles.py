@@ -72,6 +72,8 @@ def dependencies(index: Index) -> Graph:
 
 
 def _is_committed(index: Index, transaction: Transaction) -> bool:
+    if transaction.is_given_up:
+        return False
     if transaction.outcome is Outcome.COMMITTED:
         return True
     return transaction.may_be_committed and transaction.label in index.seen_committed

@@ -42,7 +42,9 @@ class Write:
     is_acked: bool = False
     transaction: str | None = None
     once: bool = True
-    """whether it must be stored once, and in its producer's order: the producer is idempotent"""
+    """whether it must be stored once: its producer is idempotent, or sends nothing again"""
+    in_order: bool = True
+    """whether its producer is idempotent, so that its records stand in the order in which it sent them"""
     acks_in_order: bool = True
     """whether its producer has one request under way, so that acknowledged offsets grow"""
     may_wait: bool = False
@@ -152,6 +154,8 @@ class Transaction:
     fenced: float | None = None
     """when another producer with its id was ready: no commit that is asked for later may succeed"""
     consumed: Sequence[Range] = ()
+    is_given_up: bool = False
+    """whether a power failure may have taken something of it that was not promised to survive"""
 
     @property
     def may_be_committed(self) -> bool:

@@ -99,7 +99,7 @@ def records_stand_in_order(index: Index) -> Iterator[Anomaly]:
         last: dict[str, Write] = {}
         for item in log.items:
             write = index.writes.get(item.value or "")
-            if write is None or not write.once:
+            if write is None or not write.in_order:
                 continue
             before = last.get(write.producer)
             if before is not None and write.number < before.number:

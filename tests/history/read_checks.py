@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from .anomaly import Anomaly, Kind
-from .events import Item, Outcome, Reader
+from .events import Item, Outcome, Reader, Transaction
 from .index import Index
 
 
@@ -66,4 +66,8 @@ def _is_promised(index: Index, item: Item) -> bool:
     """Whether somebody was told that it is there: a request that nobody waited for may be stored when readers are
     gone."""
     write, transaction = index.writes.get(item.value or ""), index.transaction_of(item.value)
-    return write is not None and write.is_acked and (transaction is None or transaction.outcome is Outcome.COMMITTED)
+    return write is not None and write.is_acked and (transaction is None or _counts(transaction))
+
+
+def _counts(transaction: Transaction) -> bool:
+    return transaction.outcome is Outcome.COMMITTED and not transaction.is_given_up

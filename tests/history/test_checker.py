@@ -49,6 +49,7 @@ def right() -> History:
                 offset=offset,
                 is_acked=True,
                 once=producer == "once",
+                in_order=producer == "once",
             )
         )
         for reader in ("group", "follower"):
@@ -233,7 +234,16 @@ def acknowledge_offset_zero(history: History) -> None:
 
 def show_two_records_at_one_offset(history: History) -> None:
     history.writes.append(
-        Write(producer="third", partition="p", value="third/0", number=(0,), begun=3.0, ended=9.0, once=False)
+        Write(
+            producer="third",
+            partition="p",
+            value="third/0",
+            number=(0,),
+            begun=3.0,
+            ended=9.0,
+            once=False,
+            in_order=False,
+        )
     )
     poll(history, "someone", "p", Item(4, "third/0"), at=9.0)
     history.healed_at = None
@@ -314,7 +324,7 @@ def write_around_each_other(history: History) -> None:
     add_transaction(history, "t2", 1, Outcome.COMMITTED, at=5.0, offsets=(12, 10))
     for write in history.writes:
         if write.producer == "t2":
-            write.once = write.acks_in_order = False
+            write.in_order = write.acks_in_order = False
     read_logs(history)
 
 

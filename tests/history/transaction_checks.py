@@ -18,7 +18,7 @@ def readers_see_committed_records_only(index: Index) -> Iterator[Anomaly]:
     commit by then; and what it was given is committed at the end."""
     for sight in index.sights():
         transaction = index.transaction_of(sight.item.value)
-        if not sight.is_committed or transaction is None:
+        if not sight.is_committed or transaction is None or transaction.is_given_up:
             continue
         text = f"{sight.who} was given {sight.item.value} of {transaction.label} ({transaction.outcome})"
         if not transaction.may_be_committed:
@@ -46,7 +46,7 @@ def transactions_are_whole(index: Index) -> Iterator[Anomaly]:
     for label, writes in by_transaction.items():
         transaction = index.transactions[label]
         there = [each for each in writes if index.offsets_of(each.value, each.partition, is_committed=True)]
-        if transaction.commit_begun is None or transaction.outcome is Outcome.REFUSED or len(there) == len(writes):
+        if transaction.is_given_up or not transaction.may_be_committed or len(there) == len(writes):
             continue
         text = f"{len(there)} of {len(writes)} records of {label} ({transaction.outcome}) are committed"
         if transaction.outcome is Outcome.COMMITTED:

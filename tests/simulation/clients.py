@@ -207,6 +207,10 @@ class Client:
                     if not self.speaks(broker, item.name, led):
                         before = self._at_least(item, before)
                     end = history.fetched(log, before, item.offset, got)
+                    if got.error is None:
+                        history.recorder.polled(
+                            self.name, partition, item.offset, end, got, is_committed=item.committed
+                        )
                     self._saw(item, got)
                     if item.committed and got.error is None:
                         world.transactions.read(item.name, got)

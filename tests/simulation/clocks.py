@@ -22,6 +22,10 @@ class SimClock:
     def now_ms(self) -> int:
         return EPOCH_MS + self._jumped_ms + int(self._loop.time() * 1000)
 
+    def latest_ms(self) -> int:
+        """The latest time that it has shown."""
+        return EPOCH_MS + self._furthest_ms + int(self._loop.time() * 1000)
+
     def span_ms(self) -> int:
         """Grows by no less than what any two looks at the wall clock may lie apart, whichever way it jumped."""
         return int(self._loop.time() * 1000) + self._swung_ms

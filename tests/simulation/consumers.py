@@ -25,6 +25,7 @@ class Follower(Client):
         super().__init__(world, name)
         self.positions = dict.fromkeys(partitions, 0)
         self._is_committed = is_committed
+        self.history.recorder.follows(name, partitions, is_committed=is_committed)
 
     async def run(self) -> None:
         while not self.world.is_quiet:
@@ -133,6 +134,7 @@ class RandomReader(Client):
         log = self.history.of(partition, name)
         before, led = log.before(), self.opened(broker, name)
         offset = self.chance.randint(0, log.high_watermark)
+        log.deletion_asked = max(log.deletion_asked, offset)
         start = await broker.topic_admin.delete_records(name, offset)
         self.world.loop.note(f"delete {name} below {offset} -> {start}")
         if self.speaks(broker, name, led):

@@ -26,7 +26,7 @@ never committed anything is forgotten, as Kafka forgets it, and counts from the 
   - nothing is deleted under a member that got its assignment before and commits in the same generation afterwards
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from streamhouse.broker.groups import JoinRequest, JoinResult, MemberRef, SyncRequest, SyncResult
@@ -34,6 +34,7 @@ from streamhouse.errors import Retriable, StreamhouseError, UnknownTopic
 from streamhouse.model.group import CommittedOffset
 from streamhouse.model.group_requests import Outcomes
 from streamhouse.model.names import TopicPartition
+from tests.history.events import Assignment, Commit, CommittedSeen, Outcome
 
 from .assignors import decode_assignment
 from .loop import PROCESS, Process
@@ -60,6 +61,7 @@ class Try:
     ended: int | None = None
     known: int | None = None
     refusal: StreamhouseError | None = None
+    is_accepted: bool = False
 
     @property
     def deletes(self) -> bool:
@@ -142,7 +144,13 @@ class GroupHistory:
         span_ms: Callable[[], int],
         retention_ms: int,
         in_team: bool,
+        ordinary: Set[str] = frozenset(),
     ) -> None:
+        """`ordinary`: groups that commit each offset once and in order, and lose none by time or deletion: what they
+        were told is an event for the checker of all runs as well."""
+        self._ordinary = ordinary
+        self.told: list[CommittedSeen] = []
+        self.handed_out: list[Assignment] = []
         self._violated = violated
         self._in_team = in_team
         self._drops = drops
@@ -203,6 +211,7 @@ class GroupHistory:
         self._end(tried)
         tried.known = min(tried.known or self._now, self._now)
         self.commits += 1
+        tried.is_accepted = True
         unknown = [name for name, error in outcomes.items() if isinstance(error, UnknownTopic)] if self._in_team else []
         for name in unknown:  # as if nobody had asked: the topic is news to this agent
             del self._register(tried.group_id, name).tries[tried.label]
@@ -268,6 +277,8 @@ class GroupHistory:
         now = self.tick()
         for name in names:
             found = got.get(name)
+            if group_id in self._ordinary:
+                self.told.append(CommittedSeen(group_id, str(name), -1 if found is None else found.offset, begun, now))
             self.saw(group_id, name, begun, now, None if found is None else (found.offset, found.metadata))
 
     def saw(self, group_id: str, name: TopicPartition, begun: int, now: int, shown: Shown | None) -> None:
@@ -369,9 +380,27 @@ class GroupHistory:
 
     def _own(self, group_id: str, generation: int, identity: str, assignment: bytes) -> None:
         owners = self.of(group_id).owners.setdefault(generation, {})
-        for name in decode_assignment(assignment):
+        names = decode_assignment(assignment)
+        group = f"{group_id}, life {self.of(group_id).drops}"
+        self.handed_out.append(Assignment(group, generation, identity, tuple(map(str, names)), self._now))
+        for name in names:
             if (other := owners.setdefault(name, identity)) != identity:
                 self._violated(f"two owners in one generation; {group_id} {generation} {name} {other} {identity}")
+
+    def commit_events(self) -> Iterator[Commit]:
+        for (group_id, name), register in self._registers.items():
+            for tried in register.tries.values() if group_id in self._ordinary else ():
+                outcome = Outcome.COMMITTED if tried.is_accepted else Outcome.UNKNOWN
+                yield Commit(
+                    group=group_id,
+                    member=tried.caller.member_id,
+                    partition=str(name),
+                    offset=tried.offsets[name] or 0,
+                    begun=tried.begun,
+                    ended=tried.ended,
+                    outcome=Outcome.REFUSED if tried.refusal is not None else outcome,
+                    generation=tried.caller.generation,
+                )
 
     def given(self, group_id: str, generation: int) -> Set[TopicPartition]:
         """What the members of a generation were given, all together."""

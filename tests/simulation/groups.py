@@ -397,8 +397,7 @@ class Auditor(GroupClient):
         """At least once: every record that is still there was processed by somebody."""
         for name in self._names:
             partition = self.world.partition(name)
-            bounds = self.world.database.bounds(partition) if partition is not None else None
-            if partition is None or bounds is None:
+            if partition is None or (bounds := self.history.bounds(self.history.of(partition, name))) is None:
                 continue
             log = self.history.of(partition, name)
             if log.cuts:

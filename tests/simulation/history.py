@@ -4,7 +4,8 @@ Owns        the facts (this batch stands at this offset of this partition) and e
 Leaves      making requests to the clients; what a power cut may take to the caller, who can look at the disk
 
 A fact begins when the broker acknowledges a batch or hands it to a reader: at that moment, not when the client hears
-of it. From then on, for as long as the log start lies below it:
+of it. From then on, for as long as no retention may have taken it (`retention_model`, not the log start that the
+product tells, says what may go):
 
   - its offset shows this batch and no other, to everybody, across every restart, byte for byte
   - no reader passes over it, and no high watermark shown later lies below its end
@@ -35,6 +36,8 @@ from streamhouse.model.transaction import Marker
 
 from .loop import SimLoop, Violation
 from .metadata import SimDatabase
+from .recorder import Recorder
+from .retention_model import RetentionModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -104,6 +107,10 @@ class PartitionHistory:
         self.markers: dict[int, Marker] = {}
         self.high_watermark = 0
         self.log_start = 0
+        self.deletion_asked = 0
+        """Up to where somebody has asked to delete records, answered or not."""
+        self.allowed_start = 0
+        """The newest log start that the model of retention was asked about."""
         self.cuts = 0
         """How often records may have been lost with the power."""
 
@@ -134,9 +141,11 @@ class PartitionHistory:
 
 
 class History:
-    def __init__(self, loop: SimLoop, database: SimDatabase) -> None:
+    def __init__(self, loop: SimLoop, database: SimDatabase, retention: RetentionModel) -> None:
         self._loop = loop
         self._database = database
+        self._retention = retention
+        self.recorder = Recorder(loop.time)
         self._sent: dict[bytes, Sent] = {}
         self._partitions: dict[PartitionId, PartitionHistory] = {}
         self.acks = 0
@@ -162,12 +171,30 @@ class History:
 
     def send(self, sent: Sent) -> None:
         self._sent[sent.identity] = sent
+        self._retention.sent(sent)
+        self.recorder.sent(sent)
+
+    def bounds(self, log: PartitionHistory) -> tuple[int, int] | None:
+        """Log start and flushed end, as the database has them; None when the partition is gone. That a log starts
+        there excuses nothing unless retention, or somebody's request, may have taken what was before."""
+        bounds = self._database.bounds(log.partition)
+        if bounds is not None:
+            self._check_start(log, bounds[0])
+        return bounds
+
+    def _check_start(self, log: PartitionHistory, start: int) -> None:
+        if start <= log.allowed_start:
+            return
+        log.allowed_start = start
+        if not self._retention.allows(log, start):
+            self.violated(f"records were deleted that must be kept; {log.name} log_start={start}")
 
     def acknowledged(self, log: PartitionHistory, sent: Sent, base: int, *, epoch: int | None) -> Fact | None:
         """The broker has acknowledged `sent` at `base`; `epoch` None for a duplicate."""
         self.acks += 1
         if epoch is None:
             self.duplicates += 1
+        self.recorder.acknowledged(sent, base)
         fact = self._observe(log, sent, base, epoch)
         if fact is not None:
             fact.is_acked = True
@@ -177,6 +204,7 @@ class History:
     def placed(self, log: PartitionHistory, sent: Sent, base: int) -> None:
         """A commit that has happened gave `sent` this place. Its leader may show it a little later."""
         self.placements += 1
+        self.recorder.acknowledged(sent, base)
         fact = self._observe(log, sent, base, None)
         if fact is not None:
             fact.is_acked = True
@@ -200,7 +228,7 @@ class History:
             for span in iter_batches(buffer):
                 at = self._read(log, offset, at, memoryview(buffer)[span.position : span.position + span.size_bytes])
         # A log that ended meanwhile has an old high watermark; what was published since then may be read all the same.
-        bounds = self._database.bounds(log.partition) if at > got.high_watermark else None
+        bounds = self.bounds(log) if at > got.high_watermark else None
         if at > max(got.high_watermark, offset, bounds[1] if bounds is not None else 0):
             self.violated(f"a read passed the high watermark; {log.name} offset={at} hwm={got.high_watermark}")
         return at
@@ -247,20 +275,21 @@ class History:
     def _passed_over(self, log: PartitionHistory, start: int, end: int) -> None:
         """A reader went from `start` to a batch at `end`: nothing that is still there may lie between."""
         for fact in log.between(start, end):
-            bounds = self._database.bounds(log.partition)
+            bounds = self.bounds(log)
             if bounds is not None and fact.base >= bounds[0]:
                 self.violated(f"a read passed over a record; {log.name} from={start} to={end} {fact}")
 
     def _refused(self, log: PartitionHistory, before: Before, offset: int, got: FetchResult) -> None:
         if not isinstance(got.error, OffsetOutOfRange):
             return
-        bounds = self._database.bounds(log.partition)
+        bounds = self.bounds(log)
         if bounds is not None and bounds[0] <= offset <= before.high_watermark and before.cuts == log.cuts:
             self.violated(f"an offset in range was refused; {log.name} {got.error} {before}")
 
     def saw_bounds(self, log: PartitionHistory, before: Before, *, high_watermark: int, log_start: int) -> None:
         if high_watermark < before.high_watermark and before.cuts == log.cuts:
             self.violated(f"the high watermark went back; {log.name} now={high_watermark} {before}")
+        self._check_start(log, log_start)
         if log_start < before.log_start:
             self.violated(f"the log start went back; {log.name} now={log_start} {before}")
         log.high_watermark = max(log.high_watermark, high_watermark)
@@ -270,7 +299,7 @@ class History:
         self, log: PartitionHistory, known: Sequence[Fact], time_ms: int, got: OffsetResult | None
     ) -> None:
         """Of the facts known when the question was asked, none that fits may lie before the answer."""
-        bounds = self._database.bounds(log.partition)
+        bounds = self.bounds(log)
         if bounds is None:
             return
         for fact in known:
@@ -288,7 +317,7 @@ class History:
 
     def found_latest(self, log: PartitionHistory, known: Sequence[Fact], got: OffsetResult | None) -> None:
         """Of the facts known when the question was asked, none may be later than the answer."""
-        bounds = self._database.bounds(log.partition)
+        bounds = self.bounds(log)
         if bounds is None:
             return
         for fact in known:
@@ -301,6 +330,7 @@ class History:
     # --- facts
 
     def _observe(self, log: PartitionHistory, sent: Sent, base: int, epoch: int | None) -> Fact | None:
+        self.recorder.stands(log, sent)
         fact = log.facts.get(base)
         if fact is None or fact.sent is not sent:
             return self._add(log, sent, base, epoch)
@@ -332,12 +362,13 @@ class History:
     def power_cut(self, survives: Callable[[PartitionHistory, Fact], bool]) -> None:
         """The policy did not promise everything: forget what the disk had not synced."""
         for log in self._partitions.values():
-            bounds = self._database.bounds(log.partition)
+            bounds = self.bounds(log)
             if bounds is None:
                 continue
             for fact in [fact for fact in log.facts.values() if fact.end > bounds[1] and not survives(log, fact)]:
                 log.forget(fact)
                 self.forgiven += 1
+            self.recorder.power_failed(log, log.where.__contains__)
             log.cuts += 1
             log.markers = {base: marker for base, marker in log.markers.items() if base < bounds[1]}
             log.high_watermark = max([bounds[1], *(fact.end for fact in log.facts.values())])
@@ -347,6 +378,7 @@ class History:
     def complete(self, log: PartitionHistory, log_start: int, scanned: Sequence[Buffer]) -> None:
         """A whole log was read, from its start to its end: every fact must be in it, and sequences grow; so do the
         numbers of what one producer has made, whatever its epochs."""
+        self._check_start(log, log_start)
         found = {header.base_offset: header for header in map(read_header, scanned)}
         for fact in log.facts.values():
             if fact.base >= log_start and fact.base not in found:

@@ -217,7 +217,7 @@ class Job(Client):
         return True
 
     def _refused(self, wanted: RunReplacementRequest, error: CommitRefused) -> None:
-        """For good only where the object was given up, or its bytes were wrong on their way."""
+        """For good only where the object has expired, or its bytes were wrong on their way."""
         if not any(why in str(error) for why in ("has expired", "not in the object store", "can't be read")):
             self.history.violated(f"a good replacement was refused for good; {self.name} {error!r} {wanted}")
 

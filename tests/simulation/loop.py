@@ -337,7 +337,7 @@ class SimLoop(asyncio.BaseEventLoop):
             task = self.create_task(main, name="main")
             while not task.done():
                 if self.steps >= max_steps:
-                    raise Violation(f"no end after {max_steps} steps\n{self.dump()}")
+                    raise Violation(f"no end after so many steps; {max_steps}\n{self.dump()}")
                 self._step()
                 if self._failure is not None:
                     raise self._failure
@@ -394,7 +394,7 @@ class SimLoop(asyncio.BaseEventLoop):
         while timers and (timers[0][4].cancelled() or ((owner := timers[0][3]) is not None and owner.is_dead)):
             heapq.heappop(timers)
         if not timers:
-            raise Violation(f"deadlock: nothing is ready and nothing will be\n{self.dump()}")
+            raise Violation(f"deadlock; nothing is ready and nothing will be\n{self.dump()}")
         self._now = max(self._now, timers[0][0])
 
     def dump(self) -> str:

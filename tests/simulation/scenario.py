@@ -10,6 +10,7 @@ within `LIVELY_S` of virtual time.
 import asyncio
 import gc
 import random
+import re
 import sys
 import time
 import traceback
@@ -22,11 +23,11 @@ from streamhouse.broker.broker import Broker
 from streamhouse.broker.dependencies import AgentClient
 from streamhouse.broker.wal.disk_quarantine import quarantine_root
 from streamhouse.errors import StreamhouseError, TopicExists
-from streamhouse.format.batch import Buffer, iter_batches
 from streamhouse.format.loss_report import decode_report
 from streamhouse.format.object_keys import CLUSTER_KEY, GENERATIONS_PREFIX, TOPICS_PREFIX, WAL_PREFIX
-from streamhouse.model.fetch import PartitionFetch
+from streamhouse.model.fetch import FetchResult, PartitionFetch
 from streamhouse.model.names import TopicPartition
+from tests.history.checker import check
 
 from .churn import TOPIC, Churner
 from .clients import Client, simply
@@ -41,6 +42,7 @@ from .network import Connection, Lost
 from .options import Options, choose
 from .placers import Placer, SimHolders
 from .producers import IdempotentProducer, PlainProducer
+from .recorder import batches_of
 from .transactors import SimPeers, Transactor
 from .world import WAL_ROOT, Agent, World
 
@@ -60,6 +62,12 @@ class Outcome:
     virtual_s: float
     wall_s: float
     counts: dict[str, int]
+
+    @property
+    def violations(self) -> set[str]:
+        """The rules that were violated, by their names: what a violation says up to its first semicolon. Anything else
+        that ends a seed (an exception of the product or of the simulator) is no violation."""
+        return set(re.findall(r"\bViolation: ([^;\n]+)", self.failure or ""))
 
 
 def run_seed(
@@ -182,6 +190,7 @@ class Scenario:
         nemesis.cancel()
         self.nemesis.heal()
         self.loop.note("healed")
+        self.world.history.recorder.events.healed_at = self.loop.time()
         await self._lively("clients after the faults", asyncio.wait(clients))
         for client in clients:
             client.result()
@@ -204,6 +213,7 @@ class Scenario:
         self.world.is_closing = True
         await self._lively("stop", self._stop())
         self._check_closed()
+        self._check_events()
         for supervisor in supervisors:
             supervisor.cancel()
 
@@ -225,7 +235,7 @@ class Scenario:
             async with asyncio.timeout(within_s):
                 await work
         except TimeoutError:
-            raise Violation(f"stuck: {what}; {self.world.alive()!r}\n{self.loop.dump()}") from None
+            raise Violation(f"stuck; {what} {self.world.alive()!r}\n{self.loop.dump()}") from None
 
     def _clients(
         self,
@@ -308,31 +318,31 @@ class Scenario:
         while True:
             try:
                 start = (await reader.call(simply(lambda broker: broker.earliest(name)), at=name)).offset
-                batches = await self._scan(reader, name, start, is_committed=is_committed)
+                answers = await self._scan(reader, name, start, is_committed=is_committed)
             except (StreamhouseError, Lost):
                 await asyncio.sleep(0.05)
                 continue
             partition = self.world.partition(name)
             assert partition is not None
-            bounds = self.world.database.bounds(partition)
-            assert bounds is not None
             log = self.world.history.of(partition, name)
+            bounds = self.world.history.bounds(log)
+            assert bounds is not None
+            batches = [data for each in answers for _, data in batches_of(each.records)]
             self.world.history.complete(log, max(start, bounds[0]), batches)
+            self.world.history.recorder.read_whole(partition, answers, is_committed=is_committed)
             return
 
-    async def _scan(self, reader: Client, name: TopicPartition, start: int, *, is_committed: bool) -> Sequence[Buffer]:
-        batches: list[Buffer] = []
+    async def _scan(self, reader: Client, name: TopicPartition, start: int, *, is_committed: bool) -> list[FetchResult]:
+        answers: list[FetchResult] = []
         offset = start
         while True:
             wanted = [PartitionFetch(name, offset, 3_000, committed=is_committed)]
             (read,) = await reader.fetch(wanted, max_bytes=100_000, min_bytes=0, max_wait_s=0)
             if read.got.error is not None:
                 raise read.got.error
-            for buffer in read.copy:
-                view = memoryview(buffer)
-                batches += [view[span.position : span.position + span.size_bytes] for span in iter_batches(buffer)]
+            answers.append(read.got)
             if read.end >= read.got.high_watermark:
-                return batches
+                return answers
             offset = read.end
 
     def _check_stored_unseen(self) -> None:
@@ -356,6 +366,16 @@ class Scenario:
                     if await reader.call(simply(lambda broker, name=name: _is_stable(broker, name)), at=name):  # type: ignore[misc]
                         break
                 await asyncio.sleep(0.1)
+
+    def _check_events(self) -> None:
+        """What all clients did and were told, from the beginning to the end, judged by the checker of all runs."""
+        world, recorder = self.world, self.world.history.recorder
+        recorder.transactions(world.transactions.all_of_them())
+        recorder.readers(world.partition)
+        recorder.deletable(world.history.partitions())
+        recorder.groups(world.groups)
+        if anomalies := check(recorder.events):
+            raise Violation(f"{anomalies[0].kind}; " + "; ".join(map(str, anomalies)))
 
     async def _memory_is_free(self) -> None:
         while True:

@@ -12,10 +12,10 @@ Once a producer was told that a transactional id is its own, no request of one b
 anything.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from streamhouse.format.batch import HEADER_BYTES, BatchHeader, Buffer, iter_batches, read_header
+from streamhouse.format.batch import HEADER_BYTES, BatchHeader
 from streamhouse.format.transactions import read_marker
 from streamhouse.model.fetch import FetchResult
 from streamhouse.model.names import TopicPartition
@@ -23,6 +23,7 @@ from streamhouse.model.transaction import ProducerIdentity
 
 from .history import Sent
 from .metadata import SimDatabase
+from .recorder import Recorder, batches_of
 
 OPEN = "Ongoing"
 
@@ -46,6 +47,11 @@ class Transaction:
     """Whether its client was told so."""
     seen: bool | None = None
     """Whether it counts, by what somebody has read."""
+    is_aborted: bool = False
+    """Whether its client was told that."""
+    begun_at: float = 0.0
+    commit_asked_at: float | None = None
+    ended_at: float | None = None
     is_forgiven: bool = False
     """Whether the power took something of it, or may have."""
 
@@ -57,7 +63,10 @@ class Transaction:
 
 
 class TransactionHistory:
-    def __init__(self, violated: Callable[[str], None], database: SimDatabase, *, now: Callable[[], float]) -> None:
+    def __init__(
+        self, violated: Callable[[str], None], database: SimDatabase, recorder: Recorder, *, now: Callable[[], float]
+    ) -> None:
+        self._recorder = recorder
         self._violated = violated
         self._database = database
         self._now = now
@@ -76,13 +85,20 @@ class TransactionHistory:
 
     def begin(self, label: str, transactional_id: str, producer: ProducerIdentity) -> Transaction:
         self.begun += 1
-        found = Transaction(label=label, transactional_id=transactional_id, producer=producer)
+        found = Transaction(label=label, transactional_id=transactional_id, producer=producer, begun_at=self._now())
         self._by_label[label] = found
         return found
 
     def send(self, transaction: Transaction, sent: Sent) -> None:
         self._of[sent.identity] = transaction
         transaction.names[sent.name] = None
+        self._recorder.in_transaction(sent, transaction.label)
+
+    def asks_for_end(self, transaction: Transaction, *, commit: bool) -> None:
+        transaction.is_over = True
+        transaction.may_commit = transaction.may_commit or commit
+        if commit and transaction.commit_asked_at is None:
+            transaction.commit_asked_at = self._now()
 
     def placed(self, transaction: Transaction) -> None:
         """Something of it was accepted: if it is the one in the database, its number is known."""
@@ -95,6 +111,7 @@ class TransactionHistory:
     def told_committed(self, transaction: Transaction) -> None:
         self.committed += 1
         transaction.is_committed = True
+        transaction.ended_at = self._now()
         if transaction.seen is False:
             self._blame(transaction, "a transaction was void, and its commit is acknowledged")
         for name in transaction.offsets:
@@ -102,6 +119,13 @@ class TransactionHistory:
             before = self._newest.get(at)
             if before is None or (before.number or 0) < (transaction.number or 0):
                 self._newest[at] = transaction
+
+    def told_aborted(self, transaction: Transaction) -> None:
+        transaction.is_aborted = True
+        transaction.ended_at = self._now()
+
+    def all_of_them(self) -> Iterable[Transaction]:
+        return self._by_label.values()
 
     def power_cut(self) -> None:
         for transaction in self._by_label.values():
@@ -128,7 +152,7 @@ class TransactionHistory:
             self._violated(f"the last stable offset is above the high watermark; {name} {got}")
         waiting = sorted(got.aborted, key=lambda each: each.first_offset)
         void: set[int] = set()
-        for header, data in _batches(got.records):
+        for header, data in batches_of(got.records):
             last = header.base_offset + header.last_offset_delta
             if last >= max(got.last_stable, 0):
                 self._violated(f"a read passed the last stable offset; {name} offset={last} lso={got.last_stable}")
@@ -192,11 +216,3 @@ class TransactionHistory:
 def group_of(transactional_id: str) -> str:
     """The group whose offsets go with the transactions of an id."""
     return f"readers-of-{transactional_id}"
-
-
-def _batches(buffers: Sequence[Buffer]) -> Iterator[tuple[BatchHeader, Buffer]]:
-    for buffer in buffers:
-        view = memoryview(buffer)
-        for span in iter_batches(buffer):
-            data = view[span.position : span.position + span.size_bytes]
-            yield read_header(data), data

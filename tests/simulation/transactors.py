@@ -308,8 +308,7 @@ class Transactor(Client):
             self.transactions.check_fence("end a transaction", *call, since=since)
             return got
 
-        transaction.is_over = True
-        transaction.may_commit = transaction.may_commit or commit
+        self.transactions.asks_for_end(transaction, commit=commit)
         is_sure = True
         while True:
             try:
@@ -326,8 +325,7 @@ class Transactor(Client):
                     self._forget(politely=False)
                     return False
             await self.pause(0.05)
-        if commit:
-            self.transactions.told_committed(transaction)
+        (self.transactions.told_committed if commit else self.transactions.told_aborted)(transaction)
         self._echo_marker(transaction, commit=commit)
         if self._is_modern:
             self._sequences.clear()

@@ -38,6 +38,7 @@ from .metadata import MetadataDoor, SimDatabase, as_store
 from .network import Connection
 from .objects import ObjectDoor
 from .options import ALL_PROFILES, Options
+from .retention_model import RetentionModel
 from .transaction_history import TransactionHistory
 from .weather import Weather
 
@@ -180,7 +181,7 @@ class World:
             for slot in range(max(options.team, 1))
         ]
         self.files = SimFiles(random.Random(f"disk-{options.seed}"))
-        self.history = History(loop, self.database)
+        self.history = History(loop, self.database, self._retention())
         self.leadership = Leadership(self.history.violated, self.database, self.bucket)
         self.groups = GroupHistory(
             self.history.violated,
@@ -188,11 +189,14 @@ class World:
             span_ms=self.clock.span_ms,
             retention_ms=round(options.settings.groups.offsets_retention_s * 1000),
             in_team=options.team > 0,
+            ordinary=self._ordinary_groups(),
         )
         self.make_holders: Callable[[Agent], FreezeClient] | None = None
         """How agents ask each other to hold partitions."""
         self.make_peers: Callable[[Agent], AgentClient] | None = None
-        self.transactions = TransactionHistory(self.history.violated, self.database, now=loop.time)
+        self.transactions = TransactionHistory(
+            self.history.violated, self.database, self.history.recorder, now=loop.time
+        )
         self.agents: list[Agent] = []
         self.lives: dict[int, Agent] = {}
         """The newest life of each slot."""
@@ -206,6 +210,25 @@ class World:
         """How often the power took what the policy had not synced, or a write that was under way."""
         self.must_be_stored: list[tuple[Sent, int]] = []
         """Batches that the broker called stored without saying where, and the power cuts before it did."""
+
+    def _ordinary_groups(self) -> frozenset[str]:
+        """Where the power takes what was not synced, members begin again below what they committed; what the network
+        brings again may be committed again."""
+        options = self.options
+        if options.offsets_expire or (not self.is_team and options.settings.wal.fsync != "always"):
+            return frozenset()
+        plans = (plan for plan in options.groups if plan.members and not plan.echoes and not plan.is_deleted)
+        return frozenset(plan.group_id for plan in plans)
+
+    def _retention(self) -> RetentionModel:
+        clock = self.clock
+        own_clock = SimClock(self.loop) if self.options.database_has_own_clock else clock
+        return RetentionModel(
+            {plan.name: plan.overrides for plan in self.options.topics},
+            now_ms=lambda: min(clock.latest_ms(), own_clock.latest_ms()),
+            span_ms=clock.span_ms,
+            transactions=lambda: self.transactions.begun,
+        )
 
     @property
     def profile(self) -> Mapping[str, int]:
