@@ -3,6 +3,8 @@
 import asyncio
 import os
 import shutil
+import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -32,6 +34,74 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LiveAgent:
     monkeypatch.setattr(live, "_clean_environment", lambda: environment)
     cache = ("--set", f"fetch.disk_cache_path={tmp_path / 'cache'}")
     return LiveAgent(tmp_path / "data", *BUSY, *cache)
+
+
+BLOCKS = """
+import asyncio, os, sqlite3, sys, time
+from pathlib import Path
+
+folder = Path(sys.argv[1])
+file = open(folder / "file", "w+b", buffering=0)
+buffered = open(folder / "buffered", "wb")
+text = open(folder / "text", "w")
+database = sqlite3.connect(":memory:", check_same_thread=False)
+
+def opens(): open(folder / "another").close()
+def sleeps(): time.sleep(0.001)
+def writes(): os.write(file.fileno(), b"x")
+def writes_to_a_file(): file.write(b"x")
+def flushes_a_buffer():
+    buffered.write(b"x")
+    buffered.flush()
+def reads():
+    file.seek(0)
+    file.read()
+def syncs(): os.fsync(file.fileno())
+def syncs_data(): os.fdatasync(file.fileno())
+def looks(): os.stat(folder)
+def looks_by_path(): folder.exists()
+def executes(): database.execute("SELECT 1").fetchall()
+def executes_by_a_cursor(): database.cursor().execute("SELECT 1")
+def commits(): database.commit()
+
+ALL = (
+    opens, sleeps, writes, writes_to_a_file, flushes_a_buffer, reads, syncs, syncs_data, looks, looks_by_path,
+    executes, executes_by_a_cursor, commits,
+)
+(folder / "another").touch()
+for call in ALL:  # where no loop runs, nothing is noted
+    call()
+
+async def main():
+    for call in ALL:
+        await asyncio.to_thread(call)  # nor in another thread
+
+async def block():
+    for call in ALL:
+        call()
+
+(asyncio.run(main()) if sys.argv[2] == "well" else asyncio.run(block()))
+print(*(call.__name__ for call in ALL))
+"""
+
+
+@pytest.mark.parametrize("how", ["well", "badly"])
+def test_the_watch_sees_every_kind_of_blocking_call_and_no_other(tmp_path: Path, how: str) -> None:
+    script, armed, found = tmp_path / "blocks.py", tmp_path / "armed", tmp_path / "found"
+    armed.touch()
+    call = f"blocking_watch.watch({str(armed)!r}, {str(found)!r}, ours={str(script)!r})"
+    script.write_text(f"import blocking_watch\n{call}\n{BLOCKS}")
+    paths = str(Path(blocking_watch.__file__).parent)
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path), how],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    seen = {line.rsplit(" ", 1)[1] for line in found.read_text().splitlines()} if found.exists() else set()
+    assert seen == (set(done.stdout.split()) if how == "badly" else set())
 
 
 def test_an_agent_at_work_never_blocks_its_loop(watched: LiveAgent, tmp_path: Path) -> None:

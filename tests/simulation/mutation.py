@@ -13,6 +13,9 @@ Patch = pytest.MonkeyPatch
 class Mutation:
     apply: Callable[[Patch], None]
     profile: str
+    breaks: tuple[str, ...]
+    """The rules that are violated without the guard, by their names: what a violation says up to its first semicolon.
+    A seed that fails otherwise, by an exception for one, has not noticed."""
     tweaks: Mapping[str, Any] = field(default_factory=dict)
     """Options that show the absence sooner."""
     seeds: int = 60

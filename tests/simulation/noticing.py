@@ -88,12 +88,19 @@ NOTICED: Final[Mapping[str, int]] = {
 
 
 def notice(name: str, patch: Patch) -> Outcome | None:
-    """What fails first without this guard."""
+    """The first seed that violates, without this guard, a rule that its absence is expected to violate."""
+    ALL[name].apply(patch)
+    return next((outcome for seed in _seeds(name) if is_noticed(name, outcome := run(name, seed))), None)
+
+
+def is_noticed(name: str, outcome: Outcome) -> bool:
+    return not outcome.violations.isdisjoint(ALL[name].breaks)
+
+
+def run(name: str, seed: int) -> Outcome:
+    """The seed as a mutation has it; the control run is the same before the mutation is applied."""
     mutation = ALL[name]
-    mutation.apply(patch)
-    tweaks = {**NO_TRANSACTIONS, **mutation.tweaks}
-    outcomes = (run_seed(seed, profile=mutation.profile, tweaks=tweaks) for seed in _seeds(name))
-    return next((outcome for outcome in outcomes if outcome.failure), None)
+    return run_seed(seed, profile=mutation.profile, tweaks={**NO_TRANSACTIONS, **mutation.tweaks})
 
 
 def _seeds(name: str) -> Iterator[int]:
@@ -112,13 +119,11 @@ def main(names: Sequence[str]) -> None:
 def cheapest_seed(name: str) -> int | None:
     """Of the seeds that fail without this guard and pass with it, the one that takes the fewest steps."""
     mutation = ALL[name]
-    tweaks = {**NO_TRANSACTIONS, **mutation.tweaks}
     with pytest.MonkeyPatch.context() as patch:
         mutation.apply(patch)
-        outcomes = [run_seed(seed, profile=mutation.profile, tweaks=tweaks) for seed in mutation.range]
-    failed = sorted((outcome.steps, outcome.seed) for outcome in outcomes if outcome.failure)
-    passes = (seed for _, seed in failed if not run_seed(seed, profile=mutation.profile, tweaks=tweaks).failure)
-    return next(passes, None)
+        outcomes = [run(name, seed) for seed in mutation.range]
+    noticed = sorted((outcome.steps, outcome.seed) for outcome in outcomes if is_noticed(name, outcome))
+    return next((seed for _, seed in noticed if not run(name, seed).failure), None)
 
 
 if __name__ == "__main__":
