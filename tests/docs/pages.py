@@ -86,6 +86,40 @@ def commands(text: str) -> list[str]:
     return found
 
 
+def shown(text: str) -> list[list[str]]:
+    """What the console blocks of a page show as printed: the lines below each command, if there are any."""
+    found: list[list[str]] = []
+    for kind, body in BLOCK.findall(text):
+        below: list[str] = []
+        for line in body.splitlines() if kind == "console" else ():
+            if line.startswith(("$ ", "> ")) or line == ">":
+                below = []
+            elif line.strip():
+                if not below:
+                    found.append(below)
+                below.append(line)
+    return found
+
+
+def not_printed(text: str, output: str) -> list[str]:
+    """The lines that a page shows and that were not printed: each command's together and in the order of the page.
+    Moments in milliseconds are another time each time."""
+    printed = [_timeless(line) for line in output.splitlines()]
+    at = 0
+    for lines in shown(text):
+        wanted = [_timeless(line) for line in lines]
+        starts = range(at, len(printed) - len(wanted) + 1)
+        start = next((start for start in starts if printed[start : start + len(wanted)] == wanted), None)
+        if start is None:
+            return lines
+        at = start + len(wanted)
+    return []
+
+
+def _timeless(line: str) -> str:
+    return re.sub(r"\b1[0-9]{12}\b", "MILLISECONDS", line.rstrip())
+
+
 def pause_after(command: str) -> str:
     works_on = command.endswith("&") or ("pipelines apply" in command and "--wait" in command)
     return f"sleep {BACKGROUND_PAUSE_S if works_on else PAUSE_S}"
@@ -152,4 +186,6 @@ def run_page(page: Path, agent: LiveAgent, environment: dict[str, str], output: 
         finally:
             running.kill()
             running.wait()
-    assert code == 0, output.read_text(errors="replace")[-4000:]
+    text = output.read_text(errors="replace")
+    assert code == 0, text[-4000:]
+    assert not_printed(page.read_text(), text) == [], text[-4000:]

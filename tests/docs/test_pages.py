@@ -23,8 +23,10 @@ from tests.docs.pages import (
     agent_for_pages,
     environment_of,
     name_of,
+    not_printed,
     own_commands,
     run_page,
+    shown,
     sql_files,
     typed,
 )
@@ -75,6 +77,19 @@ def test_a_command_that_does_not_exist_is_noticed() -> None:
     for arguments in (["topic", "list"], ["topics", "create", "orders", "--partition", "3"], ["topics", "create"]):
         with pytest.raises(UsageError):
             parse_arguments(arguments)
+
+
+def test_what_a_page_shows_is_compared_with_what_was_printed() -> None:
+    page = '```console\n$ one\na 1\nb\n$ two\n> more\n{"at":1794784623412}\n```\n'
+    assert shown(page) == [["a 1", "b"], ['{"at":1794784623412}']]
+    assert not_printed(page, 'a 1\nb\nnoise\n{"at":1811111111111}\n') == []
+    assert not_printed(page, 'a 2\nb\n{"at":1811111111111}\n') == ["a 1", "b"]
+    assert not_printed(page, 'a 1\nnoise\nb\n{"at":1811111111111}\n') == ["a 1", "b"]
+    assert not_printed(page, '{"at":1811111111111}\na 1\nb\n') == ['{"at":1794784623412}']
+
+
+def test_some_pages_show_what_is_printed() -> None:
+    assert sum(bool(shown(page.read_text())) for page in RUNNABLE) >= 2
 
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
