@@ -170,6 +170,10 @@ test-store: $(STAMP) ## a bucket of yours: STREAMHOUSE_TEST_STORE=s3://bucket/pr
 simulate: $(STAMP) ## one agent, or a team, on a seeded event loop with faults; SEEDS=200 PROFILE=team-zombies; one again: ARGS='--seed 17 --trace'
 	$(BIN)/python -W ignore -m tests.simulation --seeds $(SEEDS) $(if $(PROFILE),--profile $(PROFILE)) $(ARGS)
 
+.PHONY: mutants
+mutants: $(STAMP) ## every guard taken out in turn, with a control run of the same seed; writes the table in docs/reliability.md
+	$(BIN)/python -W ignore -m tests.simulation.mutants --write $(ARGS)
+
 .PHONY: crash
 crash: $(STAMP) ## kill -9 an agent under load and look for lost records; KILLS=50
 	CRASH_KILLS=$(KILLS) $(BIN)/pytest -m crash $(ARGS)

@@ -83,6 +83,7 @@ def test_what_a_page_shows_is_compared_with_what_was_printed() -> None:
     page = '```console\n$ one\na 1\nb\n$ two\n> more\n{"at":1794784623412}\n```\n'
     assert shown(page) == [["a 1", "b"], ['{"at":1794784623412}']]
     assert not_printed(page, 'a 1\nb\nnoise\n{"at":1811111111111}\n') == []
+    assert not_printed(page, 'a 1\nb\n{"at":1811111111111}prompt') == []
     assert not_printed(page, 'a 2\nb\n{"at":1811111111111}\n') == ["a 1", "b"]
     assert not_printed(page, 'a 1\nnoise\nb\n{"at":1811111111111}\n') == ["a 1", "b"]
     assert not_printed(page, '{"at":1811111111111}\na 1\nb\n') == ['{"at":1794784623412}']

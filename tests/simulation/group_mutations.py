@@ -197,40 +197,77 @@ DELETED_OUTSIDE: Final = {**QUIET, "groups": (_plan(members=0, deletes_s=0.2),)}
 
 GROUP_MUTATIONS: Final = {
     "the generation of a commit is not checked": Mutation(
-        apply=generation_not_checked_on_commit, profile="kills", tweaks=DYNAMIC
+        breaks=("an old generation committed",), apply=generation_not_checked_on_commit, profile="kills", tweaks=DYNAMIC
     ),
     "the member of a commit is not checked": Mutation(
-        apply=members_not_checked_on_commit, profile="kills", tweaks=DYNAMIC
+        breaks=("an old generation committed",), apply=members_not_checked_on_commit, profile="kills", tweaks=DYNAMIC
     ),
     "older lives of static members are not fenced": Mutation(
-        apply=older_lives_not_fenced, profile="kills", tweaks=STATIC
+        breaks=("a fenced member committed",), apply=older_lives_not_fenced, profile="kills", tweaks=STATIC
     ),
-    "commits of a shard are not numbered": Mutation(apply=commits_not_numbered, profile="stores", tweaks=OUTSIDE),
-    "shards are not fenced": Mutation(apply=shards_not_fenced, profile="stores", tweaks=OUTSIDE),
+    "commits of a shard are not numbered": Mutation(
+        breaks=("a committed offset went back",), apply=commits_not_numbered, profile="stores", tweaks=OUTSIDE
+    ),
+    "shards are not fenced": Mutation(
+        breaks=("a committed offset went back",), apply=shards_not_fenced, profile="stores", tweaks=OUTSIDE
+    ),
     "offsets are acknowledged before they are durable": Mutation(
-        apply=answered_before_the_commit, profile="kills", tweaks=DYNAMIC
+        breaks=("committed offsets are gone",), apply=answered_before_the_commit, profile="kills", tweaks=DYNAMIC
     ),
     "assignments are handed out before they are durable": Mutation(
-        apply=assignments_handed_out_before_they_are_durable, profile="kills", tweaks=DYNAMIC
+        breaks=("an old generation committed",),
+        apply=assignments_handed_out_before_they_are_durable,
+        profile="kills",
+        tweaks=DYNAMIC,
     ),
-    "assignments are not written": Mutation(apply=assignments_not_written, profile="kills", tweaks=STATIC),
-    "generations begin anew with every agent": Mutation(apply=generations_not_written, profile="kills", tweaks=DYNAMIC),
-    "sessions never end": Mutation(apply=sessions_never_end, profile="kills", tweaks=DYNAMIC),
-    "a rebalance waits for nobody": Mutation(apply=rebalances_wait_for_nobody, profile="kills", tweaks=DYNAMIC),
-    "a rebalance waits for ever": Mutation(apply=rebalances_wait_for_ever, profile="calm", tweaks=PROMPT),
-    "deadlines wake nobody": Mutation(apply=deadlines_do_not_wake_anybody, profile="kills", tweaks=DYNAMIC),
-    "new members are expected for ever": Mutation(apply=pending_members_never_given_up, profile="kills", tweaks=ECHOES),
+    "assignments are not written": Mutation(
+        breaks=("an assignment changed",), apply=assignments_not_written, profile="kills", tweaks=STATIC
+    ),
+    "generations begin anew with every agent": Mutation(
+        breaks=(
+            "a generation went back",
+            "members got what no leader gave",
+        ),
+        apply=generations_not_written,
+        profile="kills",
+        tweaks=DYNAMIC,
+    ),
+    "sessions never end": Mutation(breaks=("stuck",), apply=sessions_never_end, profile="kills", tweaks=DYNAMIC),
+    "a rebalance waits for nobody": Mutation(
+        breaks=("stuck",), apply=rebalances_wait_for_nobody, profile="kills", tweaks=DYNAMIC
+    ),
+    "a rebalance waits for ever": Mutation(
+        breaks=("a join waited too long",), apply=rebalances_wait_for_ever, profile="calm", tweaks=PROMPT
+    ),
+    "deadlines wake nobody": Mutation(
+        breaks=("no end after so many steps",), apply=deadlines_do_not_wake_anybody, profile="kills", tweaks=DYNAMIC
+    ),
+    "new members are expected for ever": Mutation(
+        breaks=("stuck",), apply=pending_members_never_given_up, profile="kills", tweaks=ECHOES
+    ),
     "groups are deleted under their members": Mutation(
-        apply=groups_deleted_under_their_members, profile="calm", tweaks=DELETED
+        breaks=("a group was deleted with members in it",),
+        apply=groups_deleted_under_their_members,
+        profile="calm",
+        tweaks=DELETED,
     ),
     "offsets are deleted under their readers": Mutation(
-        apply=offsets_deleted_under_their_readers, profile="calm", tweaks=DELETED
+        breaks=("deleted under a member",), apply=offsets_deleted_under_their_readers, profile="calm", tweaks=DELETED
     ),
-    "deletions are not written": Mutation(apply=deletions_not_written, profile="calm", tweaks=DELETED_OUTSIDE),
+    "deletions are not written": Mutation(
+        breaks=("a committed offset went back",), apply=deletions_not_written, profile="calm", tweaks=DELETED_OUTSIDE
+    ),
     "offsets expire under their readers": Mutation(
-        apply=offsets_expire_under_their_readers, profile="calm", tweaks=SILENT
+        breaks=("offsets expired under their readers",),
+        apply=offsets_expire_under_their_readers,
+        profile="calm",
+        tweaks=SILENT,
     ),
-    "offsets expire too early": Mutation(apply=offsets_expire_too_early, profile="calm", tweaks=OUTSIDE),
-    "offsets never expire": Mutation(apply=nothing_expires, profile="calm", tweaks=DYNAMIC),
-    "assignments are given to everybody": Mutation(apply=assignments_shared_by_two, profile="calm", tweaks=DYNAMIC),
+    "offsets expire too early": Mutation(
+        breaks=("committed offsets are gone",), apply=offsets_expire_too_early, profile="calm", tweaks=OUTSIDE
+    ),
+    "offsets never expire": Mutation(breaks=("stuck",), apply=nothing_expires, profile="calm", tweaks=DYNAMIC),
+    "assignments are given to everybody": Mutation(
+        breaks=("members got what no leader gave",), apply=assignments_shared_by_two, profile="calm", tweaks=DYNAMIC
+    ),
 }

@@ -35,6 +35,10 @@ REWRITING: Final[Mapping[str, Any]] = {
 
 JOB_MUTATIONS: Final[Mapping[str, Mutation]] = {
     "a repeated commit does not know its runs once they were replaced": Mutation(
-        apply=replaced_runs_are_taken_for_others, profile="team-jobs", tweaks=REWRITING, first=8
+        breaks=("no end after so many steps",),
+        apply=replaced_runs_are_taken_for_others,
+        profile="team-jobs",
+        tweaks=REWRITING,
+        first=8,
     ),
 }

@@ -6,12 +6,13 @@ Leaves      running seeds until one fails to `test_mutations`
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from crc32c import crc32c
 
+from streamhouse.broker.maintenance import retention
 from streamhouse.broker.maintenance.retention import RetentionManager
 from streamhouse.broker.partition.log import PartitionLog, PendingAppend
 from streamhouse.broker.partition.producer_state import ProducerTable
@@ -22,7 +23,9 @@ from streamhouse.broker.wal.disk_wal import DiskWal
 from streamhouse.errors import AppendFailed, Overloaded, Unavailable
 from streamhouse.format import block, wal_file
 from streamhouse.format.producer_snapshot import encode_producers
-from streamhouse.model.names import TopicPartition
+from streamhouse.model import log_cleanup
+from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.stores.metadata.store import SqlMetadataStore
 
 from .mutation import Mutation, Patch
 
@@ -43,10 +46,12 @@ def tail_dropped_when_an_upload_fails(patch: Patch) -> None:
     async def once(self: Flusher, act: Callable[[], Any]) -> Any:
         return await act()
 
-    async def careless(self: Flusher, taken: Any) -> None:
+    async def careless(self: Flusher, shares: Any) -> None:
         try:
-            await store(self, taken)
+            await store(self, shares)
         except Unavailable:
+            now = self._dependencies.agreed_time()
+            taken, _ = flush._encode(shares, now=now, block_bytes=self._settings.block_bytes)
             for share in taken:
                 self._budget.release(share.log.flushed(share.end, share.producers))
             await self._wal.truncate({share.log.partition: share.end for share in taken})
@@ -212,6 +217,24 @@ def reads_beyond_the_high_watermark(patch: Patch) -> None:
     patch.setattr(PartitionLog, "read_tail", dirty)
 
 
+def young_records_are_old(patch: Patch) -> None:
+    patch.setattr(retention, "is_past", lambda run, config, *, now_ms: True)
+    patch.setattr(log_cleanup, "is_past", lambda run, config, *, now_ms: True)
+
+
+def log_start_moved_too_far(patch: Patch) -> None:
+    """Whoever moves a log start moves it some records further."""
+    advance = SqlMetadataStore.advance_log_start
+
+    async def too_far(self: SqlMetadataStore, starts: Mapping[PartitionId, int]) -> bool:
+        ends = {
+            state.partition: state.flushed_end for state in await self.partitions([each.topic_id for each in starts])
+        }
+        return await advance(self, {each: min(start + 5, ends.get(each, start)) for each, start in starts.items()})
+
+    patch.setattr(SqlMetadataStore, "advance_log_start", too_far)
+
+
 def log_start_moved_in_memory_only(patch: Patch) -> None:
     retain = RetentionManager.apply
 
@@ -272,17 +295,6 @@ def memory_not_given_back(patch: Patch) -> None:
     patch.setattr(PartitionLog, "flushed", lambda self, end, producers: flushed(self, end, producers) and 0)
 
 
-def one_partition_in_two_flushes(patch: Patch) -> None:
-    due = Flusher._due
-
-    def eager(self: Flusher, *, pressed: bool, among: Any) -> Any:
-        for item in self._logs():
-            item.flushing = False
-        return due(self, pressed=pressed, among=among)
-
-    patch.setattr(Flusher, "_due", eager)
-
-
 def refused_batches_overtaken(patch: Patch) -> None:
     def forgetful(self: object, name: TopicPartition, headers: Iterable[Any], *, now: float) -> None:
         return
@@ -307,50 +319,137 @@ def flush_stops_trying(patch: Patch) -> None:
 
 MUTATIONS: Final = {
     "the WAL is truncated before the segment is registered": Mutation(
-        apply=wal_truncated_before_registration, profile="kills"
+        breaks=(
+            "the high watermark went back",
+            "an offset in range was refused",
+            "an offset has two records",
+        ),
+        apply=wal_truncated_before_registration,
+        profile="kills",
     ),
-    "a failed upload drops the tail": Mutation(apply=tail_dropped_when_an_upload_fails, profile="stores"),
+    "a failed upload drops the tail": Mutation(
+        breaks=(
+            "a read passed over a record",
+            "acknowledged though the WAL does not hold it",
+        ),
+        apply=tail_dropped_when_an_upload_fails,
+        profile="stores",
+    ),
     "sequences advance though the append failed": Mutation(
-        apply=sequence_advanced_though_the_append_failed, profile="stores"
+        breaks=("an offset has two records",), apply=sequence_advanced_though_the_append_failed, profile="stores"
     ),
     "the high watermark moves before the commit": Mutation(
-        apply=high_watermark_moved_before_the_commit, profile="power"
+        breaks=(
+            "an offset has two records",
+            "acknowledged though the WAL does not hold it",
+        ),
+        apply=high_watermark_moved_before_the_commit,
+        profile="power",
     ),
-    "recovered segments lack the producers": Mutation(apply=dedupe_state_lost_in_recovery, profile="kills"),
+    "recovered segments lack the producers": Mutation(
+        breaks=("a batch stands at two offsets",), apply=dedupe_state_lost_in_recovery, profile="kills"
+    ),
     "recovered entries are not replayed for producers": Mutation(
-        apply=dedupe_state_of_recovered_entries_lost, profile="kills"
+        breaks=(
+            "a batch in order was refused",
+            "a batch stands at two offsets",
+        ),
+        apply=dedupe_state_of_recovered_entries_lost,
+        profile="kills",
     ),
     "an append is acknowledged though the WAL failed": Mutation(
-        apply=acknowledged_though_the_wal_failed, profile="disk"
+        breaks=("acknowledged though the WAL does not hold it",),
+        apply=acknowledged_though_the_wal_failed,
+        profile="disk",
     ),
-    "errors of sync are ignored": Mutation(apply=sync_errors_ignored, profile="disk"),
-    "nothing is synced": Mutation(apply=sync_forgotten, profile="power"),
-    "segments lack the producers": Mutation(apply=producers_missing_in_segments, profile="kills"),
+    "errors of sync are ignored": Mutation(
+        breaks=("acknowledged though the WAL does not hold it",), apply=sync_errors_ignored, profile="disk"
+    ),
+    "nothing is synced": Mutation(
+        breaks=("acknowledged though the WAL does not hold it",), apply=sync_forgotten, profile="power"
+    ),
+    "segments lack the producers": Mutation(
+        breaks=(
+            "a batch stands at two offsets",
+            "a batch in order was refused",
+        ),
+        apply=producers_missing_in_segments,
+        profile="kills",
+    ),
     "a closed log is not sealed": Mutation(
+        breaks=("a read passed over a record",),
         apply=log_not_sealed,
         profile="disk",
         tweaks={"starve": 0.05, "unlucky": ("PartitionLog.append.<locals>.<lambda>", "responder")},
         seeds=150,
     ),
-    "recovery ignores the WAL": Mutation(apply=recovery_ignores_the_wal, profile="kills"),
+    "recovery ignores the WAL": Mutation(
+        breaks=("an offset has two records",), apply=recovery_ignores_the_wal, profile="kills"
+    ),
     "a WAL is removed before its recovery is finished": Mutation(
-        apply=wal_removed_before_the_recovery_is_finished, profile="kills", tweaks={"restart_fuse": 0.9}
+        breaks=("an offset in range was refused",),
+        apply=wal_removed_before_the_recovery_is_finished,
+        profile="kills",
+        tweaks={"restart_fuse": 0.9},
     ),
-    "an agent stops without flushing": Mutation(apply=stopped_without_flush, profile="kills"),
+    "an agent stops without flushing": Mutation(
+        breaks=(
+            "an offset has two records",
+            "an offset in range was refused",
+            "the high watermark went back",
+        ),
+        apply=stopped_without_flush,
+        profile="kills",
+    ),
     "a duplicate is answered before its original is durable": Mutation(
-        apply=duplicates_answered_before_the_original_is_durable, profile="power"
+        breaks=("acknowledged though the WAL does not hold it",),
+        apply=duplicates_answered_before_the_original_is_durable,
+        profile="power",
     ),
-    "a duplicate is answered with offset 0": Mutation(apply=duplicates_answered_with_offset_zero, profile="kills"),
-    "duplicates are not recognised": Mutation(apply=duplicates_not_recognised, profile="kills"),
-    "reads pass the high watermark": Mutation(apply=reads_beyond_the_high_watermark, profile="calm"),
-    "the log start moves in memory only": Mutation(apply=log_start_moved_in_memory_only, profile="kills"),
-    "the sweep takes objects of live sessions": Mutation(apply=sweep_takes_objects_of_live_sessions, profile="calm"),
-    "WAL entries are not checked": Mutation(apply=wal_entries_not_checked, profile="power"),
-    "blocks are not checked": Mutation(apply=blocks_not_checked, profile="stores"),
-    "memory is not given back": Mutation(apply=memory_not_given_back, profile="calm"),
-    "a partition is in two flushes at once": Mutation(apply=one_partition_in_two_flushes, profile="stores"),
+    "a duplicate is answered with offset 0": Mutation(
+        breaks=(
+            "a batch stands at two offsets",
+            "an offset has two records",
+        ),
+        apply=duplicates_answered_with_offset_zero,
+        profile="kills",
+    ),
+    "duplicates are not recognised": Mutation(
+        breaks=("a batch stands at two offsets",), apply=duplicates_not_recognised, profile="kills"
+    ),
+    "reads pass the high watermark": Mutation(
+        breaks=("a read passed the high watermark",), apply=reads_beyond_the_high_watermark, profile="calm"
+    ),
+    "young records are taken for old": Mutation(
+        breaks=("records were deleted that must be kept",), apply=young_records_are_old, profile="calm"
+    ),
+    "the log start moves too far": Mutation(
+        breaks=("records were deleted that must be kept",), apply=log_start_moved_too_far, profile="calm"
+    ),
+    "the log start moves in memory only": Mutation(
+        breaks=("the log start went back",), apply=log_start_moved_in_memory_only, profile="kills"
+    ),
+    "the sweep takes objects of live sessions": Mutation(
+        breaks=("an object was deleted that readers need",), apply=sweep_takes_objects_of_live_sessions, profile="calm"
+    ),
+    "WAL entries are not checked": Mutation(
+        breaks=("a batch was read that was never sent",), apply=wal_entries_not_checked, profile="power"
+    ),
+    "blocks are not checked": Mutation(
+        breaks=(
+            "a batch was read that was never sent",
+            "a read passed over a record",
+            "a batch was changed",
+        ),
+        apply=blocks_not_checked,
+        profile="stores",
+    ),
+    "memory is not given back": Mutation(breaks=("stuck",), apply=memory_not_given_back, profile="calm"),
     "a refused batch is overtaken": Mutation(
-        apply=refused_batches_overtaken, profile="stores", tweaks={"restart_fuse": 0.0, "calm_between_s": 0.1}
+        breaks=("a batch in order was refused",),
+        apply=refused_batches_overtaken,
+        profile="stores",
+        tweaks={"restart_fuse": 0.0, "calm_between_s": 0.1},
     ),
-    "a flush gives up after a failure": Mutation(apply=flush_stops_trying, profile="stores"),
+    "a flush gives up after a failure": Mutation(breaks=("stuck",), apply=flush_stops_trying, profile="stores"),
 }

@@ -58,20 +58,39 @@ PLACING: Final[Mapping[str, Any]] = {"placers": 2, "placing_loss": 0.2, "groups"
 
 PLACING_MUTATIONS: Final[Mapping[str, Mutation]] = {
     "an unfinished hold goes on under its epoch": Mutation(
-        apply=unfinished_holds_go_on_under_their_epoch, profile="team-stores", tweaks=PLACING
+        breaks=("an object is missing that readers need",),
+        apply=unfinished_holds_go_on_under_their_epoch,
+        profile="team-stores",
+        tweaks=PLACING,
     ),
     "appends pass while a partition is held": Mutation(
-        apply=appends_pass_while_a_partition_is_held, profile="team-calm", tweaks=PLACING
+        breaks=("an offset has two records",),
+        apply=appends_pass_while_a_partition_is_held,
+        profile="team-calm",
+        tweaks=PLACING,
     ),
     "a leader goes on without what was placed": Mutation(
-        apply=leaders_go_on_without_what_was_placed, profile="team-calm", tweaks=PLACING
+        breaks=("an offset has two records",),
+        apply=leaders_go_on_without_what_was_placed,
+        profile="team-calm",
+        tweaks=PLACING,
     ),
     "a placed run carries no producers": Mutation(
+        breaks=(
+            "a batch stands at two offsets",
+            "an object is missing that readers need",
+        ),
         apply=placed_runs_carry_no_producers,
         profile="team-moves",
         tweaks={**PLACING, "eager_producers": 2},
     ),
     "a repeated placement is not recognised": Mutation(
-        apply=repeated_placements_are_not_recognised, profile="team-stores", tweaks=PLACING
+        breaks=(
+            "an object was deleted that readers need",
+            "an object is missing that readers need",
+        ),
+        apply=repeated_placements_are_not_recognised,
+        profile="team-stores",
+        tweaks=PLACING,
     ),
 }

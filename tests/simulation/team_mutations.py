@@ -232,36 +232,127 @@ SLEEPERS: Final = {
 """Two agents that fall asleep with a PUT under way, again and again, and little else."""
 
 TEAM_MUTATIONS: Final = {
-    "a dead session's log is not sealed": Mutation(apply=dead_logs_not_sealed, profile="team-zombies", tweaks=SLEEPERS),
-    "seals are removed with the log": Mutation(
-        apply=seals_removed_with_the_log, profile="team-zombies", tweaks=SLEEPERS
+    "a dead session's log is not sealed": Mutation(
+        breaks=(
+            "a batch changed its epoch",
+            "an offset has two records",
+        ),
+        apply=dead_logs_not_sealed,
+        profile="team-zombies",
+        tweaks=SLEEPERS,
     ),
-    "a PUT may overwrite": Mutation(apply=puts_overwrite, profile="team-zombies", tweaks=SLEEPERS),
+    "seals are removed with the log": Mutation(
+        breaks=(
+            "epochs do not grow with offsets",
+            "a batch stands at two offsets",
+            "a batch changed its epoch",
+        ),
+        apply=seals_removed_with_the_log,
+        profile="team-zombies",
+        tweaks=SLEEPERS,
+    ),
+    "a PUT may overwrite": Mutation(
+        breaks=(
+            "a batch stands at two offsets",
+            "a batch changed its epoch",
+            "an offset has two records",
+        ),
+        apply=puts_overwrite,
+        profile="team-zombies",
+        tweaks=SLEEPERS,
+    ),
     "whatever has our name is taken for ours": Mutation(
-        apply=any_object_taken_for_ours, profile="team-zombies", tweaks=SLEEPERS
+        breaks=(
+            "a batch stands at two offsets",
+            "a batch changed its epoch",
+        ),
+        apply=any_object_taken_for_ours,
+        profile="team-zombies",
+        tweaks=SLEEPERS,
     ),
     "log objects are deleted before the mark is stored": Mutation(
-        apply=objects_deleted_before_the_mark_is_stored, profile="team-kills"
+        breaks=("stuck",), apply=objects_deleted_before_the_mark_is_stored, profile="team-kills"
     ),
-    "the mark passes what is not flushed": Mutation(apply=mark_past_what_is_not_flushed, profile="team-kills"),
-    "recovery begins at the first object": Mutation(apply=recovery_from_the_first_object, profile="team-kills"),
-    "a claim frees the leases": Mutation(apply=leases_freed_by_the_claim, profile="team-kills"),
-    "living sessions are recovered": Mutation(apply=living_sessions_claimed, profile="team-calm"),
+    "the mark passes what is not flushed": Mutation(
+        breaks=(
+            "a batch changed its epoch",
+            "a read passed over a record",
+        ),
+        apply=mark_past_what_is_not_flushed,
+        profile="team-kills",
+    ),
+    "recovery begins at the first object": Mutation(
+        breaks=("stuck",), apply=recovery_from_the_first_object, profile="team-kills"
+    ),
+    "a claim frees the leases": Mutation(
+        breaks=(
+            "an offset in range was refused",
+            "the high watermark went back",
+            "an offset has two records",
+        ),
+        apply=leases_freed_by_the_claim,
+        profile="team-kills",
+    ),
+    "living sessions are recovered": Mutation(
+        breaks=(
+            "acknowledged by a session that is recovering",
+            "no end after so many steps",
+        ),
+        apply=living_sessions_claimed,
+        profile="team-calm",
+    ),
     "appends are acknowledged without a valid lease": Mutation(
-        apply=acknowledged_without_a_valid_lease, profile="team-zombies", tweaks=SLEEPERS
+        breaks=("the high watermark went back",),
+        apply=acknowledged_without_a_valid_lease,
+        profile="team-zombies",
+        tweaks=SLEEPERS,
     ),
     "heartbeats of a claimed session are accepted": Mutation(
-        apply=heartbeats_of_the_claimed_accepted, profile="team-zombies"
+        breaks=("stuck",), apply=heartbeats_of_the_claimed_accepted, profile="team-zombies"
     ),
-    "leases of the living are taken": Mutation(apply=leases_stolen, profile="team-moves"),
-    "a lease keeps its epoch": Mutation(apply=epochs_stay, profile="team-moves"),
-    "a lease is released before the flush": Mutation(apply=released_before_the_flush, profile="team-moves"),
+    "leases of the living are taken": Mutation(
+        breaks=(
+            "an offset in range was refused",
+            "an offset has two records",
+        ),
+        apply=leases_stolen,
+        profile="team-moves",
+    ),
+    "a lease keeps its epoch": Mutation(breaks=("two leaders in one epoch",), apply=epochs_stay, profile="team-moves"),
+    "a lease is released before the flush": Mutation(
+        breaks=(
+            "the high watermark went back",
+            "an offset in range was refused",
+            "an offset has two records",
+        ),
+        apply=released_before_the_flush,
+        profile="team-moves",
+    ),
     "the next leader doesn't know the producers": Mutation(
-        apply=producers_not_known_to_the_next_leader, profile="team-moves"
+        breaks=("a batch stands at two offsets",), apply=producers_not_known_to_the_next_leader, profile="team-moves"
     ),
     "a gap is called out of order where a partition has moved": Mutation(
-        apply=gaps_called_out_of_order_after_a_move, profile="team-moves", tweaks={"eager_producers": 3}, first=10
+        breaks=("a batch stands at two offsets",),
+        apply=gaps_called_out_of_order_after_a_move,
+        profile="team-moves",
+        tweaks={"eager_producers": 3},
+        first=10,
     ),
-    "commits are not fenced": Mutation(apply=commits_not_fenced, profile="team-zombies", tweaks={"eager_producers": 0}),
-    "a repeated commit is not recognised": Mutation(apply=repeated_commits_not_recognised, profile="team-stores"),
+    "commits are not fenced": Mutation(
+        breaks=(
+            "a partition has another size",
+            "an offset has two records",
+        ),
+        apply=commits_not_fenced,
+        profile="team-zombies",
+        tweaks={"eager_producers": 0},
+    ),
+    "a repeated commit is not recognised": Mutation(
+        breaks=(
+            "the high watermark went back",
+            "an offset has two records",
+        ),
+        apply=repeated_commits_not_recognised,
+        profile="team-stores",
+    ),
 }

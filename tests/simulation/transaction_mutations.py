@@ -126,33 +126,67 @@ RIVALS: Final[Mapping[str, Any]] = {**TRANSACTING, "transactional_ids": 1}
 
 TRANSACTION_MUTATIONS: Final[Mapping[str, Mutation]] = {
     "a marker is taken however late it comes": Mutation(
-        apply=markers_are_taken_however_late_they_come, profile="transactions", tweaks=TRANSACTING
+        breaks=(
+            "a transaction counts that nobody has committed",
+            "a committed transaction does not count",
+        ),
+        apply=markers_are_taken_however_late_they_come,
+        profile="transactions",
+        tweaks=TRANSACTING,
     ),
     "an answer counts though a marker came meanwhile": Mutation(
-        apply=an_answer_counts_though_a_marker_came_meanwhile, profile="calm", tweaks=PATIENT
+        breaks=("stuck",), apply=an_answer_counts_though_a_marker_came_meanwhile, profile="calm", tweaks=PATIENT
     ),
     "nobody asks whether a transaction is under way": Mutation(
-        apply=nobody_asks_whether_a_transaction_is_under_way, profile="transactions", tweaks=RIVALS
+        breaks=(
+            "a producer that was replaced could write",
+            "stuck",
+            "a committed transaction does not count",
+        ),
+        apply=nobody_asks_whether_a_transaction_is_under_way,
+        profile="transactions",
+        tweaks=RIVALS,
     ),
     "any epoch speaks for a transactional id": Mutation(
-        apply=any_epoch_speaks_for_a_transactional_id, profile="transactions", tweaks=RIVALS
+        breaks=(
+            "a producer that was replaced could write",
+            "a producer that was replaced could end a transaction",
+        ),
+        apply=any_epoch_speaks_for_a_transactional_id,
+        profile="transactions",
+        tweaks=RIVALS,
     ),
     "offsets count before their transaction is decided": Mutation(
-        apply=offsets_count_before_their_transaction_is_decided, profile="transactions", tweaks=TRANSACTING
+        breaks=("a transaction counts that nobody has committed",),
+        apply=offsets_count_before_their_transaction_is_decided,
+        profile="transactions",
+        tweaks=TRANSACTING,
     ),
     "offsets are dropped whatever is decided": Mutation(
-        apply=offsets_are_dropped_whatever_is_decided, profile="calm", tweaks=TRANSACTING
+        breaks=("an offset that was committed with a transaction is not there",),
+        apply=offsets_are_dropped_whatever_is_decided,
+        profile="calm",
+        tweaks=TRANSACTING,
     ),
     "open transactions don't hold readers back": Mutation(
-        apply=open_transactions_do_not_hold_readers_back, profile="calm", tweaks=TRANSACTING
+        breaks=("a record of an open transaction was read",),
+        apply=open_transactions_do_not_hold_readers_back,
+        profile="calm",
+        tweaks=TRANSACTING,
     ),
     "a transaction is over before its markers are written": Mutation(
-        apply=transactions_are_over_before_their_markers_are_written, profile="calm", tweaks=TRANSACTING
+        breaks=("a committed transaction does not count",),
+        apply=transactions_are_over_before_their_markers_are_written,
+        profile="calm",
+        tweaks=TRANSACTING,
     ),
     "half-ended transactions are not looked for": Mutation(
-        apply=half_ended_transactions_are_not_looked_for, profile="transactions", tweaks=TRANSACTING
+        breaks=("stuck",), apply=half_ended_transactions_are_not_looked_for, profile="transactions", tweaks=TRANSACTING
     ),
     "what was aborted is not written down": Mutation(
-        apply=what_was_aborted_is_not_written_down, profile="kills", tweaks=TRANSACTING
+        breaks=("a transaction counts that nobody has committed",),
+        apply=what_was_aborted_is_not_written_down,
+        profile="kills",
+        tweaks=TRANSACTING,
     ),
 }
