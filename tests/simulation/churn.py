@@ -4,12 +4,14 @@ Owns        that life, one step after the other
 Leaves      requests to `clients`, the verdict to `history`
 """
 
+import asyncio
+
 from streamhouse.broker.broker import Broker
 from streamhouse.errors import Rejected, StreamhouseError, TopicExists, UnknownTopic
 from streamhouse.model.fetch import PartitionFetch
 from streamhouse.model.names import TopicPartition
 
-from .clients import Client, simply
+from .clients import PATIENCE_S, Client, simply
 from .network import Connection, Lost
 from .world import World
 
@@ -45,7 +47,11 @@ class Churner(Client):
 
     async def _use(self) -> None:
         """Some appends, of which nobody waits for the last, and a read."""
-        connection = await self.leader(self._partition)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                connection = await self.leader(self._partition)
+        except TimeoutError:  # a deletion that nobody answered may have happened since the topic was there
+            raise Lost from None
         answers = [connection.send(self.appending(self.make(self._partition))) for _ in range(3)]
         if (agent := self.world.any_agent(self.chance)) is not None:
             other = TopicPartition(TOPIC, 1)

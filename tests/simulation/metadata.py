@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from streamhouse.clock import Clock
 from streamhouse.errors import StreamhouseError, Unavailable
@@ -32,11 +32,6 @@ CALL_S = 0.0005
 LATE_S = 0.5
 LATE_NEWS = 0.2
 """Share of the news that come later than others."""
-
-OUTLIVE: Final = frozenset({"commit_groups", "renew_session"})
-"""Calls that may happen seconds after they were given up, even after the death of whoever made them, as in a remote
-database: single statements, and those whose fence is a number of their own. The others take locks, and whoever tries
-again waits for those; what is late of them is at most their last step, which `lost` is."""
 
 
 class TransactionRow(NamedTuple):
@@ -238,14 +233,14 @@ class MetadataDoor:
         fate = self._weather.fate(weather)
         if fate == "refused":
             raise self._failed(name, fate)
-        if fate == "late" and name in OUTLIVE:
+        if fate == "late":
             self._loop.create_task(self._later(call), name=f"late {name}", context=Context())
             await asyncio.sleep(self._weather.delay(weather, CALL_S * 100))
             raise self._failed(name, fate)
         result = await (self._carry(call) if self._detached else call())
         if self._happened is not None:
             self._happened(name)
-        if fate in ("lost", "late"):
+        if fate == "lost":
             await asyncio.sleep(self._weather.delay(weather, CALL_S * 100))
             raise self._failed(name, fate)
         self._failures = 0

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"error: no such mutation; {', '.join(unknown)}\n")
         return 2
     rows: list[Row] = []
-    with ProcessPoolExecutor(options.jobs, max_tasks_per_child=8) as pool:
+    with ProcessPoolExecutor(options.jobs) as pool:
         for row in pool.map(try_one, options.names or sorted(ALL)):
             rows.append(row)
             sys.stdout.write(row.problem + "\n" if row.problem else line(row))
