@@ -24,6 +24,7 @@ SEEDS  ?= 200
 PROFILE ?=
 KILLS  ?= 50
 FRAMES ?= 1000000
+FUZZ_SECONDS ?= 60
 MINUTES ?= 3
 SEED   ?=
 REPORT ?= chaos.html
@@ -189,6 +190,14 @@ view-queries: $(CLASSES) ## random views over random records in a real Spark, co
 .PHONY: fuzz
 fuzz: $(STAMP) ## mutated frames of every API through a live agent; FRAMES=1000000
 	$(BIN)/python -m tests.fuzz --frames $(FRAMES) $(ARGS)
+
+.PHONY: fuzz-decoders
+fuzz-decoders: $(STAMP) ## everything that reads bytes of clients and stores, with bytes chosen by coverage; FUZZ_SECONDS=60 each; Linux
+	$(BIN)/python -W ignore -m tests.fuzz.guided --seconds $(FUZZ_SECONDS) $(ARGS)
+
+.PHONY: fuzz-native
+fuzz-native: $(STAMP) ## the C extensions under AddressSanitizer and UndefinedBehaviorSanitizer, in a build of their own
+	$(BIN)/python -W ignore -m tests.fuzz.sanitized $(ARGS)
 
 .PHONY: bench
 bench: $(STAMP) ## throughput and latency, as a table and a plot, in benchmarks/results

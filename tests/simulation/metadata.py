@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from streamhouse.clock import Clock
 from streamhouse.errors import StreamhouseError, Unavailable
@@ -32,6 +32,16 @@ CALL_S = 0.0005
 LATE_S = 0.5
 LATE_NEWS = 0.2
 """Share of the news that come later than others."""
+
+OUTLIVE: Final = frozenset(
+    {
+        *("commit_groups", "renew_session", "commit_segments", "commit_external_segments", "replace_runs"),
+        *("advance_log_start", "mark_cleaned", "expire_offsets", "forget_commits"),
+    }
+)
+"""Calls that may happen seconds after they were given up, even after the death of whoever made them, as in a remote
+database: their fences are checked in the same transaction. Leases are taken and given back by several statements under
+locks, and whoever tries again waits for those: what is late of them is at most their last step, which `lost` is."""
 
 
 class TransactionRow(NamedTuple):
@@ -233,14 +243,14 @@ class MetadataDoor:
         fate = self._weather.fate(weather)
         if fate == "refused":
             raise self._failed(name, fate)
-        if fate == "late":
+        if fate == "late" and name in OUTLIVE:
             self._loop.create_task(self._later(call), name=f"late {name}", context=Context())
             await asyncio.sleep(self._weather.delay(weather, CALL_S * 100))
             raise self._failed(name, fate)
         result = await (self._carry(call) if self._detached else call())
         if self._happened is not None:
             self._happened(name)
-        if fate == "lost":
+        if fate in ("lost", "late"):
             await asyncio.sleep(self._weather.delay(weather, CALL_S * 100))
             raise self._failed(name, fate)
         self._failures = 0

@@ -387,7 +387,7 @@ MUTATIONS: Final = {
         breaks=("an offset has two records",), apply=recovery_ignores_the_wal, profile="kills"
     ),
     "a WAL is removed before its recovery is finished": Mutation(
-        breaks=("an offset in range was refused",),
+        breaks=("an offset in range was refused", "an offset has two records"),
         apply=wal_removed_before_the_recovery_is_finished,
         profile="kills",
         tweaks={"restart_fuse": 0.9},

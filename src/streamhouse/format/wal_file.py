@@ -107,7 +107,7 @@ def _decode_copy(copy: memoryview) -> FileHeader | None:
     if version > VERSION:
         # Not damage: removing what a later version wrote as unreadable would lose it.
         raise Misconfigured(f"wal file is of a later format; version={version} known={VERSION} do=upgrade streamhouse")
-    session = SessionId(bytes(whole[_FILE_PREFIX.size :]).decode())
+    session = SessionId(bytes(whole[_FILE_PREFIX.size :]).decode(errors="replace"))
     return FileHeader(session=session, sequence=sequence, mark=mark, version=version)
 
 

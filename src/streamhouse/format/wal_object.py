@@ -94,7 +94,7 @@ def decode_header(copy: memoryview) -> ObjectHeader | None:
     if len(copy) != COPY_BYTES or not _is_whole(copy, DATA_MAGIC):
         return None
     _, _, _, mark, sequence, entries, size_bytes, length = _HEADER.unpack_from(copy)
-    session = SessionId(bytes(copy[_HEADER.size : _HEADER.size + length]).decode())
+    session = SessionId(bytes(copy[_HEADER.size : _HEADER.size + length]).decode(errors="replace"))
     (durable,) = _DURABLE.unpack_from(copy, _DURABLE_AT)
     return ObjectHeader(
         session=session,
@@ -139,7 +139,7 @@ def decode_seal(data: memoryview, *, session: SessionId, sequence: int) -> Seal 
         return None
     _, _, _, sealed_sequence, at_ms, length, by_length = _SEAL.unpack_from(data)
     start = _SEAL.size
-    sealed = bytes(data[start : start + length]).decode()
+    sealed = bytes(data[start : start + length]).decode(errors="replace")
     if (sealed, sealed_sequence) != (session, sequence):
         return None
     by = bytes(data[start + length : start + length + by_length]).decode(errors="replace")

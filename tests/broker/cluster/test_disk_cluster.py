@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from streamhouse.broker.failover.wal_reappend import TransactionOutcomes, _Pass
+from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.broker.wal.disk_quarantine import quarantine_root
 from streamhouse.config import ClusterSettings, FlushSettings, LeaseSettings, WalSettings
 from streamhouse.errors import NotReserved
@@ -191,6 +192,29 @@ async def test_a_consumer_gets_to_the_end_where_that_is_a_gap(team: DiskTeam, is
     (got,) = await second.up.fetch([PartitionFetch(name, gap_end, 1000)], max_bytes=1000, min_bytes=1, max_wait_s=0)
     assert (got.error, list(got.records)) == (None, [])
     assert await team.read(name) == ({0: b"a"} if is_flushed else {})
+
+
+async def test_a_flush_while_a_reader_looks_for_the_end_of_a_gap_takes_no_record_from_it(
+    team: DiskTeam, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first records behind the gap leave the memory; those that came since must not be taken for the first."""
+    first, second, (name, *_) = await two_hosts(team)
+    await team.produce(name, batch(b"a"))
+    await die_and_be_succeeded(team, first)
+    await team.produce(name, batch(b"b"))
+    look = SegmentReader.is_gap
+
+    async def slowly(self: SegmentReader, partition: PartitionId, offset: int, *, end: int) -> bool:
+        monkeypatch.setattr(SegmentReader, "is_gap", look)
+        await current(second.up).flusher.flush_all()
+        await team.produce(name, batch(b"c"))
+        return await look(self, partition, offset, end=end)
+
+    monkeypatch.setattr(SegmentReader, "is_gap", slowly)
+    (got,) = await second.up.fetch([PartitionFetch(name, 0, 1000)], max_bytes=1000, min_bytes=1, max_wait_s=0)
+    (header,) = [read_header(data) for data in got.records]
+    assert (header.base_offset, header.end, header.record_count) == (0, AHEAD + 1, 0)
+    assert await team.read(name) == {AHEAD + 1: b"b", AHEAD + 2: b"c"}
 
 
 @pytest.mark.parametrize("is_flushed", [False, True])

@@ -189,7 +189,9 @@ class Fetcher:
             return await self._gap(log, offset, until)
         is_gap = await self._reader.is_gap(log.partition, offset, end=flushed_end)
         self._check_range(log, offset)  # as above: what retention deleted is no gap
-        if records := log.read_tail(offset, max_bytes=max_bytes, at_least_one=True, until=until):
+        # A flush that ended meanwhile took the first records behind the gap out of the tail.
+        is_tail_whole = log.flushed_end == flushed_end
+        if is_tail_whole and (records := log.read_tail(offset, max_bytes=max_bytes, at_least_one=True, until=until)):
             return records
         return await self._gap(log, offset, flushed_end) if is_gap else ()
 
