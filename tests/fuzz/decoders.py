@@ -18,15 +18,13 @@ from types import ModuleType
 from typing import Final
 
 import msgspec
+from streamhouse.schemas.languages import LANGUAGES, parse_schema
 
 from streamhouse.errors import (
-    CorruptBatch,
     CorruptObject,
-    InvalidRecord,
     InvalidSchema,
     Misconfigured,
-    UnsupportedCompression,
-    UnsupportedFormat,
+    Rejected,
 )
 from streamhouse.format import batch, block, producer_snapshot, run_index, segment, wal_file, wal_object
 from streamhouse.format.compression import Codec
@@ -35,7 +33,6 @@ from streamhouse.format.records import Record, build_batch, encode_batch, read_r
 from streamhouse.format.segment import RunInput, encode_segment
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
 from streamhouse.model.record import NewRecord
-from streamhouse.schemas.languages import LANGUAGES, parse_schema
 from streamhouse.sql.parser import parse_all
 from streamhouse.wire.http.errors import Unprocessable
 from streamhouse.wire.http.records.publish_body import defaults_of, new_records
@@ -251,7 +248,7 @@ DECODERS: Final[Mapping[str, Decoder]] = {
     "frames": Decoder(read=read_frame, refuses=(MalformedMessage, CloseConnection), examples=lambda: frames()[::9]),
     "batches": Decoder(
         read=read_batch,
-        refuses=(CorruptBatch, InvalidRecord, UnsupportedFormat, UnsupportedCompression),
+        refuses=(Rejected,),
         examples=batches,
         checked=(batch,),
     ),

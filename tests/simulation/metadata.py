@@ -35,13 +35,14 @@ LATE_NEWS = 0.2
 
 OUTLIVE: Final = frozenset(
     {
-        *("commit_groups", "renew_session", "commit_segments", "commit_external_segments", "replace_runs"),
-        *("advance_log_start", "mark_cleaned", "expire_offsets", "forget_commits"),
+        *("commit_groups", "renew_session", "commit_segments", "advance_log_start", "mark_cleaned"),
+        *("expire_offsets", "forget_commits"),
     }
 )
 """Calls that may happen seconds after they were given up, even after the death of whoever made them, as in a remote
 database: their fences are checked in the same transaction. Leases are taken and given back by several statements under
-locks, and whoever tries again waits for those: what is late of them is at most their last step, which `lost` is."""
+locks, and whoever tries again waits for those: what is late of them is at most their last step, which `lost` is. What
+registers an object that somebody else wrote must not be later than that object is kept (`retention.grace_s`)."""
 
 
 class TransactionRow(NamedTuple):

@@ -58,7 +58,7 @@ PLACING: Final[Mapping[str, Any]] = {"placers": 2, "placing_loss": 0.2, "groups"
 
 PLACING_MUTATIONS: Final[Mapping[str, Mutation]] = {
     "an unfinished hold goes on under its epoch": Mutation(
-        breaks=("an object is missing that readers need",),
+        breaks=("a record is lost", "an offset has two records"),
         apply=unfinished_holds_go_on_under_their_epoch,
         profile="team-stores",
         tweaks=PLACING,
