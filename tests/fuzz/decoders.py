@@ -18,7 +18,6 @@ from types import ModuleType
 from typing import Final
 
 import msgspec
-from streamhouse.schemas.languages import LANGUAGES, parse_schema
 
 from streamhouse.errors import (
     CorruptObject,
@@ -33,6 +32,7 @@ from streamhouse.format.records import Record, build_batch, encode_batch, read_r
 from streamhouse.format.segment import RunInput, encode_segment
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
 from streamhouse.model.record import NewRecord
+from streamhouse.schemas import LANGUAGES, parse_schema
 from streamhouse.sql.parser import parse_all
 from streamhouse.wire.http.errors import Unprocessable
 from streamhouse.wire.http.records.publish_body import defaults_of, new_records
