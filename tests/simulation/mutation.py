@@ -19,6 +19,8 @@ class Mutation:
     tweaks: Mapping[str, Any] = field(default_factory=dict)
     """Options that show the absence sooner."""
     seeds: int = 60
+    is_rare: bool = False
+    """Whether it shows in so few seeds that only nightly depth looks for it."""
     first: int = 0
     """Where to begin to look, for what shows rarely."""
 

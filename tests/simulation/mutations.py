@@ -381,13 +381,14 @@ MUTATIONS: Final = {
         apply=log_not_sealed,
         profile="disk",
         tweaks={"starve": 0.05, "unlucky": ("PartitionLog.append.<locals>.<lambda>", "responder")},
-        seeds=150,
+        seeds=1000,
+        is_rare=True,
     ),
     "recovery ignores the WAL": Mutation(
         breaks=("an offset has two records",), apply=recovery_ignores_the_wal, profile="kills"
     ),
     "a WAL is removed before its recovery is finished": Mutation(
-        breaks=("an offset in range was refused", "an offset has two records"),
+        breaks=("an offset in range was refused", "an offset has two records", "the high watermark went back"),
         apply=wal_removed_before_the_recovery_is_finished,
         profile="kills",
         tweaks={"restart_fuse": 0.9},

@@ -36,7 +36,7 @@ NO_TRANSACTIONS: Final = {"transactors": 0, "committed_followers": 0}
 """Where it isn't about them, there are none: other things happen more often."""
 NOTICED: Final[Mapping[str, int]] = {
     "a PUT may overwrite": 1,
-    "a WAL is removed before its recovery is finished": 25,
+    "a WAL is removed before its recovery is finished": 94,
     "a claim frees the leases": 1,
     "a closed log is not sealed": 83,
     "a dead session's log is not sealed": 2,

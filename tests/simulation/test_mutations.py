@@ -13,6 +13,8 @@ CONTROLLED = 6
 
 @pytest.mark.parametrize("name", list(ALL))
 def test_a_missing_guard_is_found(name: str) -> None:
+    if ALL[name].is_rare and not is_nightly():
+        pytest.skip("it shows in few seeds: with nightly depth")
     with pytest.MonkeyPatch.context() as patch:
         noticed = notice(name, patch)
     assert noticed is not None, f"no seed violates any of {ALL[name].breaks}: {name}"
