@@ -54,6 +54,8 @@ STEPS: Final = (
     made("simulate", "SEEDS=2000", minutes=60),
     made("view-queries", "SEEDS=200", minutes=60),
     made("fuzz", "FRAMES=1000000", minutes=30),
+    made("fuzz-decoders", "FUZZ_SECONDS=120", minutes=45),
+    made("fuzz-native", minutes=30),
     made("crash", "KILLS=50", minutes=60),
     made("chaos", "MINUTES=10", "REPORT=.cache/nightly/chaos.html", minutes=25),
     made("test-java", minutes=45),
