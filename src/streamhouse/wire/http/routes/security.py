@@ -45,7 +45,8 @@ from streamhouse.wire.authorization import LOGGED_IN, Needs, Right, needs
 from streamhouse.wire.http.operations import MAX_BODY_BYTES, Call, NoQuery, Operation, json_response
 
 TAG: Final = "security"
-MAX_ACLS: Final = 1000
+MAX_ACLS: Final = 100
+"""Rules, or members, that one request changes."""
 NAME = Annotated[str, Meta(min_length=1, max_length=1000)]
 E = TypeVar("E", ResourceType, AclOperation, PatternType, Permission)
 
@@ -381,9 +382,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     def operation(
         method: str, path: str, handler: Any, needed: Needs, summary: str, **more: Any
     ) -> Operation[Any, Any]:
-        given = {"tag": TAG, "query": NoQuery, **more}
-        if "body" in given:
-            given["max_body_bytes"] = MAX_BODY_BYTES
+        given = {"tag": TAG, "query": NoQuery, "max_body_bytes": MAX_BODY_BYTES, **more}
         return Operation(method=method, path=path, handler=handler, needs=needed, summary=summary, **given)
 
     return [
@@ -464,6 +463,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             alters,
             "Add access rules, all or none",
             body=Rules,
+            max_body_bytes=None,
             status=201,
             answer=RuleViews,
             problems=(409, 422),
@@ -486,6 +486,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             alters,
             "Change who has a role",
             body=RoleChange,
+            max_body_bytes=None,
             answer=RoleView,
             problems=(409, 422),
         ),
