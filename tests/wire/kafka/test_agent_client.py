@@ -154,6 +154,23 @@ async def test_a_request_that_cannot_be_written_takes_nobody_elses_answer(served
     await link.aclose()
 
 
+async def test_an_agent_that_reads_nothing_gets_no_further_requests() -> None:
+    """What callers that gave up have sent is still in the buffer, and must not grow without end."""
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        link = await connect(Address(*mute.getsockname()), clock=ManualClock(), max_unsent_bytes=1_000_000)
+        partition = PartitionId(TopicId(UUID(int=1)), 0)
+        request = writes.append_request(partition, a_batch(b"x" * 16_000_000), timeout_s=1, request_flush=False)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await link.send(request, writes.PRODUCE_VERSION, ProduceResponse)
+        with pytest.raises(ConnectionResetError, match="reads nothing"):
+            async with asyncio.timeout(5):
+                await link.send(ListGroupsRequest(), 3, ListGroupsResponse)
+        await link.aclose()
+
+
 async def test_an_agent_that_says_nothing_is_not_waited_for_for_ever(served: Served) -> None:
     _, partition = await partition_of(served)
     peers = KafkaAgentClient(AgentClientSettings(timeout_s=0.05))

@@ -276,7 +276,6 @@ class AgentConnections:
         except OSError:
             self._unreachable_since = self._clock.monotonic()
             raise
-        self._unreachable_since = None
         return connection
 
     def _is_dead(self, connection: "asyncio.Task[AgentConnection]") -> bool:
