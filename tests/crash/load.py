@@ -1,10 +1,11 @@
 """Load on a live agent, and what it was told: every acknowledgement with its offset, to be checked against the log."""
 
 import threading
+import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 TOPIC = "crash"
 PARTITIONS = 4
@@ -101,7 +102,7 @@ def read_everything(bootstrap: str) -> dict[int, list[tuple[int, bytes]]]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "log_level": 0})
     try:
         starts = [TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)]
-        ends = {part.partition: consumer.get_watermark_offsets(part, timeout=30)[1] for part in starts}
+        ends = {part.partition: end_of(consumer, part) for part in starts}
         consumer.assign(starts)
         found: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
         missing = {number for number, end in ends.items() if end > 0}
@@ -116,6 +117,22 @@ def read_everything(bootstrap: str) -> dict[int, list[tuple[int, bytes]]]:
         return found
     finally:
         consumer.close()
+
+
+def end_of(consumer: Consumer, partition: TopicPartition) -> int:
+    """Where a partition ends. Agents that have come back take partitions over again, and librdkafka leaves it to its
+    users to ask again when a leader has just changed."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            end: int = consumer.get_watermark_offsets(partition, timeout=30)[1]
+        except KafkaException as error:
+            moves = error.args[0].retriable() or error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION
+            if not moves or time.monotonic() >= deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return end
 
 
 def check(ledger: Ledger, found: dict[int, list[tuple[int, bytes]]], *, idempotent: set[str]) -> None:
