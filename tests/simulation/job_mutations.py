@@ -39,6 +39,7 @@ JOB_MUTATIONS: Final[Mapping[str, Mutation]] = {
         apply=replaced_runs_are_taken_for_others,
         profile="team-jobs",
         tweaks=REWRITING,
+        is_rare=True,
         first=8,
     ),
 }
