@@ -1,6 +1,7 @@
 """Access control of an agent: rules that change while it runs, users, keys and passwords, over a real SQLite store."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -75,6 +76,30 @@ async def test_a_rule_of_another_agent_holds_when_it_is_announced(world: World, 
     await settle()
     assert broker.security.access.allows(ALICE, Operation.READ, ORDERS)
     running.cancel()
+
+
+async def test_rules_that_were_read_earlier_never_replace_those_that_were_read_later(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = broker.security.access
+    await access.add_acls([READ])
+    read, going_on, reads = access._metadata.acls, asyncio.Event(), list[int]()
+
+    async def slow_at_first() -> Sequence[Acl]:
+        reads.append(len(reads))
+        acls = await read()
+        if reads[-1] == 0 and len(reads) == 1:
+            await going_on.wait()
+        return acls
+
+    monkeypatch.setattr(access._metadata, "acls", slow_at_first)
+    earlier = asyncio.ensure_future(access.load())
+    await settle()
+    revoking = asyncio.ensure_future(access.delete_acls([AclFilter(name="orders")]))
+    await settle()
+    going_on.set()
+    await asyncio.gather(earlier, revoking)
+    assert not access.allows(ALICE, Operation.READ, ORDERS)
 
 
 async def test_a_role_gives_what_its_rules_say(broker: Broker) -> None:

@@ -86,6 +86,7 @@ class AccessControl:
         self.generation = 0
         """How often the rules were read: who has waited can see that they may have changed."""
         self._changed = asyncio.Event()
+        self._loading = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"<AccessControl {'on' if self.is_enabled else 'off'} {self._index!r} decided={self._decided}>"
@@ -215,6 +216,10 @@ class AccessControl:
         """Read rules and roles; from now on they hold."""
         if not self.is_enabled:
             return
+        async with self._loading:  # or rules that were read earlier could replace those that were read later
+            await self._load()
+
+    async def _load(self) -> None:
         members = await self._metadata.role_members()
         roles: dict[Principal, list[Principal]] = {}
         for role, principals in members.items():

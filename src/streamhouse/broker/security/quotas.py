@@ -57,6 +57,7 @@ class Quotas:
         self._limits: Mapping[QuotaEntity, Mapping[str, float]] = {}
         self._used: OrderedDict[Key, _Usage] = OrderedDict()
         self._is_stale = asyncio.Event()
+        self._loading = asyncio.Lock()
         self._is_used = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -131,7 +132,8 @@ class Quotas:
         """Read the quotas; from now on they hold."""
         if not self._settings.enforced:
             return
-        self._limits = {each.entity: each.limits for each in await self._metadata.quotas()}
+        async with self._loading:  # or quotas that were read earlier could replace those that were read later
+            self._limits = {each.entity: each.limits for each in await self._metadata.quotas()}
         if not self._limits:
             self._used.clear()
 
