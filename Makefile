@@ -203,6 +203,10 @@ fuzz-native: $(STAMP) ## the C extensions under AddressSanitizer and UndefinedBe
 bench: $(STAMP) ## throughput and latency, as a table and a plot, in benchmarks/results
 	$(BIN)/python -m benchmarks $(ARGS)
 
+.PHONY: bench-compare
+bench-compare: $(STAMP) ## the working tree beside another commit, in turns, with confidence; BASE=main ARGS='--load "1 KB, 16"'
+	$(BIN)/python -m benchmarks.compare $(or $(BASE),main) $(ARGS)
+
 .PHONY: bench-cluster
 bench-cluster: $(STAMP) ## failover, hand-over, rates and upkeep of a cluster, as tables, in benchmarks/results/cluster
 	$(BIN)/python -m benchmarks.cluster $(ARGS)

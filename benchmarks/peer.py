@@ -6,6 +6,7 @@ Leaves      the command line and the configuration to the subclasses
 Invariant   only processes that were started here are ever signalled, by their pid
 """
 
+import os
 import resource
 import shutil
 import socket
@@ -54,6 +55,7 @@ class Peer(ABC):
         self.startup_s = 0.0
         self.life_cpu_s = 0.0
         self.folder = Path()
+        self.environment: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
 
     @abstractmethod
@@ -97,7 +99,13 @@ class Peer(ABC):
             with self.log_file.open("wb") as log:
                 began = time.perf_counter()
                 self._process = subprocess.Popen(
-                    command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                    command,
+                    cwd=self.folder,
+                    env=os.environ | self.environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
                 )
             self._wait_until_it_answers(began + START_TIMEOUT_S)
             self.startup_s = time.perf_counter() - began

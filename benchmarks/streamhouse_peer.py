@@ -1,7 +1,7 @@
 """StreamHouse peer: one agent with embedded stores on loopback, as `streamhouse up` starts it.
 
 Data path   `.venv/bin/streamhouse` -> **streamhouse_peer** -> the measures
-Owns        the agent's command line
+Owns        the agent's command line, and from which sources it runs: those that are installed, unless others are given
 Leaves      the life of the process to `peer`
 
 The disk WAL's policy is `never` unless asked otherwise, because that is what Kafka's default promises too: an ack means
@@ -15,6 +15,7 @@ from typing import ClassVar, Final, Literal
 
 from benchmarks.kafka_jars import PeerUnavailable
 from benchmarks.peer import HOST, Peer, free_port
+from streamhouse.errors.base import DISTRIBUTION
 
 Fsync = Literal["never", "interval", "always"]
 COMMAND: Final = Path(sys.executable).parent / "streamhouse"
@@ -25,15 +26,20 @@ class StreamHousePeer(Peer):
 
     name: ClassVar[str] = "streamhouse"
 
-    def __init__(self, *, fsync: Fsync = "never", grpc: bool = False) -> None:
+    def __init__(
+        self, *, fsync: Fsync = "never", grpc: bool = False, source: Path | None = None, label: str = ""
+    ) -> None:
         super().__init__()
         self.fsync = fsync
+        self.label = label or version(DISTRIBUTION)
+        if source is not None:
+            self.environment = {"PYTHONPATH": str(source)}
         self.http_port = free_port()
         self.grpc = f"{HOST}:{free_port()}" if grpc else ""
 
     @property
     def version(self) -> str:
-        return f"StreamHouse {version('streamhouse')}, fsync {self.fsync}"
+        return f"StreamHouse {self.label}, fsync {self.fsync}"
 
     def prepare(self) -> list[str]:
         if not COMMAND.exists():

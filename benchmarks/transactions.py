@@ -34,6 +34,7 @@ from benchmarks.peer import Peer, PeerFailed
 from benchmarks.results import Run, Sample
 from benchmarks.script import Frame, add_flags, load_at_the_end, show
 from benchmarks.streamhouse_peer import StreamHousePeer
+from streamhouse.errors.base import DISTRIBUTION
 
 RESULTS: Final = results.FOLDER / "transactions"
 CLUSTER: Final = "cluster"
@@ -47,7 +48,7 @@ TIMEOUT_S: Final = 60.0
 SECONDS: Final = 5.0
 QUIET: Final = {"log_level": 3}  # a coordinator that still loads is no news
 ABOUT: Final = {
-    table.OURS: f"StreamHouse {version('streamhouse')}, one agent, fsync never",
+    table.OURS: f"StreamHouse {version(DISTRIBUTION)}, one agent, fsync never",
     CLUSTER: "three agents with PostgreSQL, an S3 server and the object WAL",
     table.THEIRS: f"Apache Kafka {KAFKA_VERSION}",
 }

@@ -30,6 +30,7 @@ from benchmarks.peer import PeerFailed, raise_open_file_limit
 from benchmarks.process import Patience
 from benchmarks.results import CurveSample, Run, Sample
 from benchmarks.runner import FAILURES
+from streamhouse.errors.base import DISTRIBUTION
 
 QUESTIONS: Final[tuple[Question, ...]] = (Failover(), HandOver(), Rates(), Ack(), Upkeep(), StartUp())
 FOLDER: Final = results.FOLDER / "cluster"
@@ -105,7 +106,7 @@ class Asker:
             plan=self._plan_name,
             commit=self._commit,
             machine=results.machine(),
-            peers={PEER: f"StreamHouse {version('streamhouse')}"},
+            peers={PEER: f"StreamHouse {version(DISTRIBUTION)}"},
             notes=self._notes,
             took_s=round(time.perf_counter() - self._began, 1),
             busy_cores=self._busy_cores,

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks import plot, readme, table
-from benchmarks.compare import change, compared
+from benchmarks.compare import changes
 from benchmarks.measure import FULL, QUICK, Answer, Plan, Reading
 from benchmarks.pace import distribution, quantile
 from benchmarks.peer import Peer
-from benchmarks.results import CurveSample, Row, Run, Sample, is_better, merged, rows
+from benchmarks.results import CurveSample, Run, Sample, is_better, merged, rows
 from benchmarks.runner import turns
 
 
@@ -92,17 +92,16 @@ def test_the_highest_quantile_is_the_last_sample() -> None:
     assert quantile([1.0, 2.0], 1.0) == 2.0
 
 
-def test_a_change_is_that_of_the_ratio_to_kafka() -> None:
-    before = a_run({"streamhouse": [100.0], "kafka": [100.0]})
-    after = a_run({"streamhouse": [50.0], "kafka": [50.0]})  # the whole machine was half as fast
-    ((old, new),) = compared(before, after)
-    assert change(old, new) == 1.0
+def test_a_change_is_the_median_ratio_of_turns_that_follow_each_other() -> None:
+    (found,) = changes(a_run({"base": [100.0, 50.0, 200.0], "change": [200.0, 100.0, 800.0]}))  # the machine varied
+    assert (found.base, found.change, found.ratio) == (100.0, 200.0, 2.0)
+    assert found.is_sure
 
 
-def test_without_kafka_a_change_is_that_of_our_own_number() -> None:
-    old = Row(measure="m", scenario="s", metric="records", medians={"streamhouse": 10.0})
-    new = Row(measure="m", scenario="s", metric="records", medians={"streamhouse": 20.0})
-    assert change(old, new) == 2.0
+def test_a_change_within_noise_is_not_sure() -> None:
+    (found,) = changes(a_run({"base": [100.0] * 4, "change": [90.0, 110.0, 95.0, 108.0]}))
+    assert found.low < 1.0 < found.high
+    assert not found.is_sure
 
 
 def test_the_page_keeps_its_words_and_gets_new_numbers() -> None:
