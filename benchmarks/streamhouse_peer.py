@@ -33,7 +33,7 @@ class StreamHousePeer(Peer):
         self.fsync = fsync
         self.label = label or version(DISTRIBUTION)
         if source is not None:
-            self.environment = {"PYTHONPATH": str(source)}
+            self.environment = {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": ""}
         self.http_port = free_port()
         self.grpc = f"{HOST}:{free_port()}" if grpc else ""
 
