@@ -190,6 +190,7 @@ def test_options_of_a_pipeline_say_what_it_does() -> None:
             "key": "a, b",
             "format": "raw",
             "isolation": "own",
+            "lookup": "On Arrival",
             "max_records_per_trigger": "10",
         }
     )
@@ -205,6 +206,7 @@ def test_options_of_a_pipeline_say_what_it_does() -> None:
         10,
     )
     assert (options.starting, options.output, options.partitions) == ("earliest", None, None)
+    assert options.lookup == "on arrival"
 
 
 def test_dead_letters_have_a_topic_unless_nobody_wants_them() -> None:

@@ -56,6 +56,7 @@ Check = Callable[[str], object]
 
 AVAILABLE_NOW: Final = "available now"
 ONCE: Final = "once"
+ON_ARRIVAL: Final = "on arrival"
 NO_DEAD_LETTERS: Final = "none"
 DEAD_LETTERS: Final = ".dead-letters"
 """Behind a pipeline's name: the topic of records that it can't decode, unless it names another."""
@@ -75,7 +76,10 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineOptions:
-    """`trigger` is an interval of Spark's, AVAILABLE_NOW or ONCE; `output` None: whatever suits the query."""
+    """`trigger` is an interval of Spark's, AVAILABLE_NOW or ONCE; `output` None: whatever suits the query.
+
+    `lookup` ON_ARRIVAL: rows of a view are made with the tables as they are when the records of its streams arrive.
+    """
 
     trigger: str = "1 second"
     starting: str = "earliest"
@@ -83,6 +87,7 @@ class PipelineOptions:
     key: tuple[str, ...] = ()
     fmt: str = "json"
     output: str | None = None
+    lookup: str | None = None
     dead_letters: str | None = None
     max_records_per_trigger: int | None = None
     partitions: int | None = None
@@ -209,6 +214,7 @@ VIEW_OPTIONS: Final[Mapping[str, Check]] = {
     "starting": parse_starting_position,
     "watermark": parse_watermarks,
     "output": one_of("append", "update", "complete"),
+    "lookup": one_of(ON_ARRIVAL),
     "dead_letters": parse_topic,
     "max_records_per_trigger": parse_whole_number,
     "isolation": _isolation,

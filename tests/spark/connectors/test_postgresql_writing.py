@@ -104,6 +104,17 @@ async def test_a_query_of_the_generation_before_a_restart_writes_nothing(ask: As
     assert await asyncio.to_thread(ask, "SELECT count(*) FROM totals") == [(8,)]
 
 
+async def test_who_is_told_before_the_commit_that_the_pipeline_is_gone_writes_nothing(ask: Ask) -> None:
+    def dropped() -> None:
+        raise PipelineMoved("p", epoch=1, why="it was dropped")
+
+    await asyncio.to_thread(ask, "CREATE TABLE totals (id bigint, total bigint)")
+    await write(TARGET, FIRST, *rows())
+    with pytest.raises(PipelineMoved):
+        await write_batch(TARGET, replace(FIRST, batch_id=1), rows(), before_commit=dropped)
+    assert await asyncio.to_thread(ask, "SELECT count(*) FROM totals") == [(4,)]
+
+
 @pytest.mark.parametrize("query_id", [FIRST.query_id, "another"])
 async def test_a_take_over_ends_a_transaction_that_its_predecessor_has_open(ask: Ask, query_id: str) -> None:
     """A process that was stopped keeps its locks for as long as the server lets it."""

@@ -1,4 +1,4 @@
-"""A pipeline that is dropped and created again: a runner of the first one commits nothing behind the second."""
+"""A pipeline that is dropped, and perhaps created again: a runner of the first one commits nothing any more."""
 
 import json
 from dataclasses import replace
@@ -62,3 +62,22 @@ def test_a_runner_of_the_dropped_pipeline_commits_nothing(
         assert ids_in(table) == [1, 1]
         run(builder, second)
     assert ids_in(table) == [1, 1, 2]
+
+
+@pytest.mark.parametrize("connector", [Connector.ICEBERG, Connector.DELTA, Connector.PARQUET])
+def test_a_runner_of_a_pipeline_that_nobody_creates_again_commits_nothing(
+    spark: SparkSession, own_agent: LiveAgent, make: Make, tmp_path: Path, connector: Connector
+) -> None:
+    table = make(connector)
+    builder = PipelineBuilder(spark, agents=own_agent.http, checkpoints=str(tmp_path / "checkpoints"))
+    with SyncClient(own_agent.http) as client:
+        client.topics.create("orders", partitions=1)
+        produced(client, 1)
+        made = created(own_agent, table)
+        going_on = builder.build(replace(made, given={**made.given, "trigger": "100 milliseconds"}))
+        going_on.main.processAllAvailable()
+        client.pipelines.delete("orders_all")
+        produced(client, 2)
+        with pytest.raises(StreamingQueryException, match=r"pipeline moved; .* why=it was dropped"):
+            going_on.main.awaitTermination(60)
+    assert ids_in(table) == [1]

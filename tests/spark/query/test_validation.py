@@ -344,7 +344,14 @@ PER_MINUTE = "SELECT country, window(at, '1 minute') AS w, count(*) AS n FROM ST
         (
             f"{VIEW} KEY (id) AS SELECT a.id FROM STREAM(orders) a JOIN STREAM(paid) b ON a.amount < b.amount",
             "JOIN … ON a.id = b.id, or name one of them without STREAM",
-            f"{VIEW} KEY (id) AS SELECT a.id FROM STREAM(orders) a JOIN paid b ON a.amount < b.amount",
+            f"{VIEW} KEY (id) WITH (lookup = 'on arrival') AS"
+            " SELECT a.id FROM STREAM(orders) a JOIN paid b ON a.amount < b.amount",
+        ),
+        (
+            f"{VIEW} KEY (id) AS SELECT id FROM STREAM(orders) WHERE id IN (SELECT id FROM paid)",
+            "WITH (lookup = 'on arrival')",
+            f"{VIEW} KEY (id) WITH (lookup = 'on arrival') AS"
+            " SELECT id FROM STREAM(orders) WHERE id IN (SELECT id FROM paid)",
         ),
         (
             f"{VIEW} AS {COUNTS} LIMIT 3",

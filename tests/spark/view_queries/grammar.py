@@ -57,6 +57,8 @@ def make_view(rng: random.Random) -> View:
     options = {"watermark": f"at {LATENESS}"} if rng.random() < 0.25 else {}
     if rng.random() < 0.1:
         options["output"] = rng.choice(("update", "complete"))
+    if " people" in relation.text:
+        options["lookup"] = "on arrival"
     key = _key(rng, relation)
     is_unique = relation.unique is not None and set(relation.unique) <= set(key)
     return View(query=relation.text, key=key, options=options, is_raw=relation.is_raw, is_unique=is_unique)

@@ -56,8 +56,9 @@ class WriteContext:
 
     `mode` is Spark's output mode; `checkpoint` the folder of this query alone; `fmt` how a row becomes a value.
     `before_batch` is called by targets whose columns grow, before each micro-batch: it raises where the streams have
-    columns now that the query doesn't know. `lineage` is the same for all pipelines of this name in a
-    cluster: targets that store the epoch themselves fence earlier queries by it, which have other ids.
+    columns now that the query doesn't know. `before_commit` is called by targets that agents don't write, right before
+    each commit: it raises where the pipeline isn't this owner's any more. `lineage` is the same for all pipelines of
+    this name in a cluster: targets that store the epoch themselves fence earlier queries by it, which have other ids.
     """
 
     agents: str
@@ -70,6 +71,7 @@ class WriteContext:
     key: tuple[str, ...] = ()
     partitions: int | None = None
     before_batch: Callable[[], None] | None = None
+    before_commit: Callable[[], None] = lambda: None
     lineage: str = ""
 
 

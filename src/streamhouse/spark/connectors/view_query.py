@@ -28,6 +28,7 @@ from streamhouse.spark.runtime.jvm import (
     unsupported,
     walk_expression,
 )
+from streamhouse.sql.options import ON_ARRIVAL
 
 RECOMPUTE: Final = "name its tables without STREAM, then all of it is computed anew when they change"
 """What always works: such a view is the batch query."""
@@ -93,6 +94,17 @@ def mode_of(frame: DataFrame, key: Sequence[str] = (), output: str | None = None
         return "complete"
     stays = changing_key_of(frame)
     return "update" if stays is not None and set(key) <= set(stays) else "complete"
+
+
+def check_tables(streams: Sequence[str], tables: Sequence[str], lookup: str | None) -> None:
+    """Raise `Rejected` for a stream beside a table, which may change after rows were made with it, unless the
+    statement says that this is meant."""
+    if streams and tables and lookup is None:
+        named = ", ".join(tables)
+        raise Rejected(
+            f"rows that were made with {named} stay as they are when {named} changes later; do={RECOMPUTE}; or, if rows"
+            f" are to have what is in {named} when they arrive, WITH (lookup = '{ON_ARRIVAL}')"
+        )
 
 
 def _final(frame: DataFrame) -> str:

@@ -33,7 +33,7 @@ from streamhouse.spark.connectors import ReadContext, WriteContext
 from streamhouse.spark.connectors.topic import METADATA_COLUMNS
 from streamhouse.spark.lake.data_files import FILE, file_rows, write_files
 from streamhouse.spark.lake.schema_evolution import align_columns
-from streamhouse.spark.lake.table import DataFile, KeyRange, LakeTable, Progress
+from streamhouse.spark.lake.table import DataFile, KeyRange, LakeTable, NewDataFile, Progress
 from streamhouse.spark.lake.table_options import LakeOptions, lake_options, open_table
 from streamhouse.spark.runtime.checkpoint import BatchOffsets
 from streamhouse.spark.runtime.checkpoint_sync import sync_checkpoint
@@ -199,8 +199,12 @@ class LakeBatchWriter:
         schema = self.lake.evolve_schema(own.schema)
         written = write_files(align_columns(own, schema), self.lake.plan_files(progress))
         if written:
-            sync_checkpoint(self.writing.checkpoint)
-            self.lake.commit(written, (), progress)
+            self._commit(written, (), progress)
+
+    def _commit(self, written: Sequence[NewDataFile], removed: Sequence[DataFile], progress: Progress) -> None:
+        sync_checkpoint(self.writing.checkpoint)
+        self.writing.before_commit()
+        self.lake.commit(written, removed, progress)
 
     # --- by key
 
@@ -219,8 +223,7 @@ class LakeBatchWriter:
                 )
             written = write_files(rows, self.lake.plan_files(progress))
             if written or touched:
-                sync_checkpoint(self.writing.checkpoint)
-                self.lake.commit(written, touched, progress)
+                self._commit(written, touched, progress)
         finally:
             changes.unpersist()
 

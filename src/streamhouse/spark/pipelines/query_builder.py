@@ -24,6 +24,7 @@ from streamhouse.model.names import TopicPartition
 from streamhouse.model.pipeline import Kind, Shape
 from streamhouse.model.table import LAKE, Connector, Table
 from streamhouse.spark.agents.client import connect
+from streamhouse.spark.agents.pipeline_owner import OwnerCheck
 from streamhouse.spark.connectors import ReadContext, WriteContext, find
 from streamhouse.spark.connectors.materialized_view import (
     RefreshResult,
@@ -32,6 +33,7 @@ from streamhouse.spark.connectors.materialized_view import (
     write_full_refresh,
 )
 from streamhouse.spark.connectors.view_key import key_of
+from streamhouse.spark.connectors.view_query import check_tables
 from streamhouse.spark.lake.table_options import lake_options
 from streamhouse.spark.pipelines.checkpoint_query import check_query
 from streamhouse.spark.pipelines.dead_letters import dead_letter_streams
@@ -176,6 +178,8 @@ class PipelineBuilder:
             raise Misconfigured("it reads no stream, so it would be over at once; do=read one: FROM STREAM(orders)")
         code = job.text if job.kind is Kind.PYTHON else None
         shape = state_signature(bound.frame, bound.reads, rows=rows_of(job, bound.frame), code=code)
+        if job.kind is Kind.VIEW and not job.has_run:  # one that has run was accepted before this was asked
+            check_tables(bound.streams, bound.tables, options.lookup)
         if job.kind is Kind.VIEW and needs_versions(bound.frame, job.key):
             check_versions(folder, shape.state, name=job.name, has_run=job.has_run)
             bound = self._bound(job, catalog, replace(reading, with_versions=True))
@@ -253,6 +257,7 @@ class PipelineBuilder:
             fmt=options.fmt,
             key=job.key or options.key,
             partitions=options.partitions,
+            before_commit=OwnerCheck(agents=self._agents, pipeline=job.name, query_id=job.query_id, epoch=job.epoch),
         )
 
     def _dead_letters(

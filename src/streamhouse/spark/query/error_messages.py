@@ -201,7 +201,8 @@ def _aggregation(parameters: Mapping[str, str], message: str) -> tuple[str, str]
 def _subquery(parameters: Mapping[str, str], message: str) -> tuple[str, str]:
     return (
         "a subquery for each row stands beside an aggregate",
-        "JOIN (SELECT id, count(*) AS n … GROUP BY id) b ON a.id = b.id, and GROUP BY b.n",
+        "JOIN (SELECT id, count(*) AS n … GROUP BY id) b ON a.id = b.id, and GROUP BY b.n;"
+        " in a view WITH (lookup = 'on arrival')",
     )
 
 

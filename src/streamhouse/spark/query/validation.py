@@ -21,7 +21,7 @@ from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.connectors.topic import METADATA_COLUMNS
 from streamhouse.spark.connectors.view_key import view_key
-from streamhouse.spark.connectors.view_query import RECOMPUTE, mode_of
+from streamhouse.spark.connectors.view_query import RECOMPUTE, check_tables, mode_of
 from streamhouse.spark.query.catalog import Catalog, OverlayCatalog, metadata_columns_of
 from streamhouse.spark.query.error_messages import STREAM_IN_SUBQUERY, SqlDiagnostic, diagnostics_of
 from streamhouse.spark.query.resolver import ResolvedQuery, analyze
@@ -216,6 +216,7 @@ def _continuous(
     problems += _key_problems(statement, key, columns, text)
     problems += _watermark_problems(known, statement, options, bound, text)
     problems = [*_stream_problems(bound, options, statement, text), *problems]
+    problems += _lookup_problems(bound, options, statement, text)
     shape = replace(state_signature(bound.frame, bound.reads, rows=rows), target=target)
     return ValidatedStatement(
         kind=_KINDS[type(statement)],
@@ -352,6 +353,18 @@ def _kept_problems(
     error = unsupported(bound.frame, (mode_of(bound.frame, statement.key, options.output),))
     problems = () if error is None else diagnostics_of(error, text, statement.select_start)
     return [replace(each, hint=f"{each.hint}, or {RECOMPUTE}" if each.hint else RECOMPUTE) for each in problems]
+
+
+def _lookup_problems(
+    bound: ResolvedQuery, options: PipelineOptions, statement: Continuous, text: str
+) -> list[SqlDiagnostic]:
+    """Shown beside what else is wrong: both have to be changed."""
+    try:
+        if isinstance(statement, CreateView):
+            check_tables(bound.streams, bound.tables, options.lookup)
+    except Rejected as error:
+        return list(diagnostics_of(error, text, _index_of(statement, bound.tables[0], after=statement.select_start)))
+    return []
 
 
 def _topics_of(bound: ResolvedQuery) -> set[str]:

@@ -263,7 +263,7 @@ def check_plan(frame: DataFrame) -> None:
     if any(joins_streams(node) and equalities.unapply(node).isEmpty() for node in walk_everything(plan)):
         raise Rejected(
             "streams are joined by columns that are equal, and these are joined by none; do=JOIN … ON a.id = b.id, or"
-            " name one of them without STREAM"
+            " name one of them without STREAM, in a view WITH (lookup = 'on arrival')"
         )
 
 

@@ -329,7 +329,7 @@ class PostgresBatchWriter:
         rows = frame.selectExpr(*columns)
         if self.target.key:
             rows = rows.withColumn(ORDINAL, F.monotonically_increasing_id())
-        task = _task(self.target, micro_batch)
+        task = _task(self.target, micro_batch, self.writing.before_commit)
         sync_checkpoint(self.writing.checkpoint)
         rows_of_errors = map_in_arrow(rows.repartition(1), task, "kind string, text string").collect()
         sync_checkpoint(self.writing.checkpoint)  # state of this micro-batch, before Spark notes that it is done
@@ -346,13 +346,13 @@ def _error_of(kind: str, text: str) -> StreamhouseError:
 
 
 def _task(
-    target: WriteTable, micro_batch: MicroBatch
+    target: WriteTable, micro_batch: MicroBatch, before_commit: Callable[[], None]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """An error is a row: raised here it would be a page of traces, and lose what kind it is."""
         remaining = iter(batches)
         try:
-            run(write_batch(target, micro_batch, remaining))
+            run(write_batch(target, micro_batch, remaining, before_commit=before_commit))
         except StreamhouseError as error:
             kind = next(each.__name__ for each in type(error).__mro__ if hasattr(errors, each.__name__))
             yield pa.RecordBatch.from_pylist([{"kind": kind, "text": str(error)}], schema=_OUTCOME)

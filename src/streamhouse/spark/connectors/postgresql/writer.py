@@ -12,7 +12,7 @@ writes; the predecessor fails on the larger epoch.
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -227,7 +227,13 @@ def _check_owner(this: MicroBatch, epoch: int | None) -> None:
         raise PipelineMoved(this.pipeline, epoch=this.epoch, why=f"its rows are written under epoch {epoch}")
 
 
-async def write_batch(target: WriteTable, micro_batch: MicroBatch, batches: Iterable[pa.RecordBatch]) -> bool:
+async def write_batch(
+    target: WriteTable,
+    micro_batch: MicroBatch,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    before_commit: Callable[[], None] = lambda: None,
+) -> bool:
     """Write the rows and the progress, or neither; False where this micro-batch was written before."""
     async with connect(target.connection) as link:
         async with link.transaction():
@@ -245,6 +251,7 @@ async def write_batch(target: WriteTable, micro_batch: MicroBatch, batches: Iter
             advance = _ADVANCE.format(progress=target.progress)
             done = (micro_batch.query_id, micro_batch.batch_id, micro_batch.epoch, micro_batch.covers)
             await link.execute(advance, *done)
+            await asyncio.to_thread(before_commit)
         await link.close()  # in peace: the server has answered the commit
     return True
 
