@@ -156,10 +156,10 @@ CASES: Final = [
     ),
     # --- tables that may change after rows were made with them
     (
-        f"{VIEW} KEY (id) AS SELECT p.id, e.city FROM STREAM(plays) p LEFT JOIN people e ON e.user = p.user",
+        f"{VIEW} KEY (id, city) AS SELECT p.id, e.city FROM STREAM(plays) p LEFT JOIN people e ON e.user = p.user",
         LOOKUP,
         [
-            f"{VIEW} KEY (id) {LOOKUP} AS SELECT p.id, e.city FROM STREAM(plays) p LEFT JOIN people e"
+            f"{VIEW} KEY (id, city) {LOOKUP} AS SELECT p.id, e.city FROM STREAM(plays) p LEFT JOIN people e"
             " ON e.user = p.user",
             ANEW,
         ],
