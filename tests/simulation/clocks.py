@@ -38,7 +38,10 @@ class SimClock:
         self._swung_ms += abs(by_ms)
         self._furthest_ms = max(self._furthest_ms, self._jumped_ms)
 
-    def settle(self) -> None:
-        """No time that was ever shown lies ahead any more: else whatever was stamped then would stay young for long."""
-        self._swung_ms += self._furthest_ms - self._jumped_ms
-        self._jumped_ms = self._furthest_ms
+
+def settle(*clocks: SimClock) -> None:
+    """Clocks agree again, and no time that any of them ever showed lies ahead: else what was stamped then would stay
+    young for as long as they lie apart."""
+    furthest_ms = max(clock._furthest_ms for clock in clocks)
+    for clock in clocks:
+        clock.jump(furthest_ms - clock._jumped_ms)

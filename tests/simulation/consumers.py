@@ -61,6 +61,11 @@ class Follower(Client):
     async def _end(self, broker: Broker, name: TopicPartition) -> OffsetResult:
         return await broker.latest(name, committed=self._is_committed)
 
+    def _acknowledged_end(self, name: TopicPartition) -> int:
+        """The end of what was acknowledged. A leader that was not told of a commit shows it only when it has looked."""
+        partition = self.world.partition(name)
+        return self.history.of(partition, name).acknowledged_end if partition is not None else 0
+
     async def catch_up(self) -> None:
         """Faults are over and nobody produces: reach the end of every partition."""
         for name in self.positions:
@@ -73,7 +78,7 @@ class Follower(Client):
                 except (StreamhouseError, Lost):
                     await self.pause(0.05)
                     continue
-                if self.positions[name] >= latest.offset:
+                if self.positions[name] >= max(latest.offset, self._acknowledged_end(name)):
                     break
                 await self.step(max_wait_s=0.1)
 

@@ -114,6 +114,10 @@ class PartitionHistory:
         self.cuts = 0
         """How often records may have been lost with the power."""
 
+    @property
+    def acknowledged_end(self) -> int:
+        return max((fact.end for fact in self.facts.values() if fact.is_acked), default=0)
+
     def before(self) -> Before:
         return Before(high_watermark=self.high_watermark, log_start=self.log_start, cuts=self.cuts)
 

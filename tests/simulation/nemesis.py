@@ -14,6 +14,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.model.names import SessionId
 from streamhouse.stores.metadata.base import MetadataStore
 
+from .clocks import settle
 from .weather import StoreWeather, Weather
 from .world import Agent, World
 
@@ -180,7 +181,7 @@ class Nemesis:
         self._loop.starve = 0.0
         for weather in self._world.weathers:
             weather.clear()
-        self._world.clock.settle()
+        settle(self._world.clock, self._world.database_clock)
         self._world.files.make_room()
         for agent in self._world.alive():
             agent.process.fuse = None

@@ -174,7 +174,8 @@ class World:
         self.options = options
         self.chance = random.Random(f"world-{options.seed}")
         self.clock = SimClock(loop)
-        self.database = SimDatabase(SimClock(loop) if options.database_has_own_clock else self.clock)
+        self.database_clock = SimClock(loop) if options.database_has_own_clock else self.clock
+        self.database = SimDatabase(self.database_clock)
         self.bucket = MemoryObjectStore(SimClock(loop))
         self.weathers = [
             Weather(loop, random.Random(f"weather-{options.seed}" + (f"-{slot}" if slot else "")))
@@ -221,11 +222,10 @@ class World:
         return frozenset(plan.group_id for plan in plans)
 
     def _retention(self) -> RetentionModel:
-        clock = self.clock
-        own_clock = SimClock(self.loop) if self.options.database_has_own_clock else clock
+        clock, database_clock = self.clock, self.database_clock
         return RetentionModel(
             {plan.name: plan.overrides for plan in self.options.topics},
-            now_ms=lambda: min(clock.latest_ms(), own_clock.latest_ms()),
+            now_ms=lambda: min(clock.latest_ms(), database_clock.latest_ms()),
             span_ms=clock.span_ms,
             transactions=lambda: self.transactions.begun,
         )
