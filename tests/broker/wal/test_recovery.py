@@ -143,6 +143,25 @@ async def test_damage_is_skipped_counted_and_told_once(files: SimFiles, caplog: 
     assert caplog.messages == ["wal file damaged"] * 2
 
 
+@pytest.mark.parametrize("left", [1, 59, FILE_HEADER_BYTES])
+async def test_a_first_write_that_a_kill_cut_short_is_no_loss(files: SimFiles, left: int) -> None:
+    await leave_log(files, SESSION, 1)
+    path = ROOT / SESSION / f"{0:020d}.wal"
+    files.overwrite(path, files.read(path)[:left])
+    async with DiskWalRecovery(ROOT, files).read(SESSION) as reading:
+        assert [found async for found in reading.entries()] == []
+    assert reading.damage.losses == 0
+
+
+async def test_a_file_with_entries_and_without_a_header_is_a_loss(files: SimFiles) -> None:
+    await leave_log(files, SESSION, 1)
+    path = ROOT / SESSION / f"{0:020d}.wal"
+    files.overwrite(path, bytes(FILE_HEADER_BYTES) + files.read(path)[FILE_HEADER_BYTES:])
+    async with DiskWalRecovery(ROOT, files).read(SESSION) as reading:
+        assert [found async for found in reading.entries()] == []
+    assert reading.damage.losses == 1
+
+
 async def test_the_places_of_much_damage_are_bounded(files: SimFiles) -> None:
     await leave_log(files, SESSION, 400)
     for n in range(0, 400, 2):

@@ -26,7 +26,7 @@ from streamhouse.broker.wal.disk_quarantine import (
 from streamhouse.broker.wal.disk_wal import DiskWal, open_disk_wal
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import WalSettings
-from streamhouse.format.wal_file import CorruptRange, ScannedEntry, WalEntry, scan
+from streamhouse.format.wal_file import FILE_HEADER_BYTES, CorruptRange, ScannedEntry, WalEntry, scan
 from streamhouse.model.names import SessionId
 from streamhouse.stores.local_files import ByteRange, FileSystem, Lock, LockedError
 
@@ -206,10 +206,12 @@ class DiskWalReader:
 
 def _is_loss(damage: CorruptRange, holes: Sequence[ByteRange]) -> bool:
     """Whether acknowledged entries may be lost. A power cut may tear the end of a file, also of one with a successor,
-    but not its beginning, and it causes no read errors."""
+    but not the beginning of one with entries, and it causes no read errors. Nothing was acknowledged from a file that
+    is shorter than its header: header and first entries are written at once."""
     end = damage.position + damage.length
     is_unreadable = any(hole.start < end and damage.position < hole.end for hole in holes)
-    return not damage.tail or damage.position == 0 or is_unreadable
+    has_no_header = damage.position == 0 and damage.length > FILE_HEADER_BYTES
+    return not damage.tail or has_no_header or is_unreadable
 
 
 def _add(report: DamageReport, name: str, items: list[ScannedEntry | CorruptRange]) -> DamageReport:
