@@ -14,7 +14,7 @@ SEEDS = scaled(quick=8, nightly=300)
 RANDOM_SEEDS = scaled(quick=4, nightly=60)
 SEEDS_PER_PROFILE = scaled(quick=1, nightly=15)
 EXPLAINED = ((95235, None), (5055, "everything"), (1142692, "transactions"))[: scaled(quick=1, nightly=None)]
-"""Seeds that failed once: a leader that was not told of a commit, clocks that never agreed again, a torn first write."""
+"""Seeds that failed once: a leader not told of a commit, clocks that never agreed again, a torn first write."""
 TRACED = (3, 5, 7, 11)[: scaled(quick=2, nightly=4)]
 
 
