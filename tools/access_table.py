@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry
 
 from streamhouse.config import Settings
 from streamhouse.model.access import OPERATIONS
-from streamhouse.wire.authorization import Needs
 from streamhouse.wire.grpc.server import NEEDS
 from streamhouse.wire.http.app import make_app
 from streamhouse.wire.http.endpoint import Endpoint
@@ -53,10 +52,7 @@ def kafka() -> Interface:
             "As in Kafka. Before a login only ApiVersions, SaslHandshake and SaslAuthenticate are served. Agents may "
             "do everything; workers and supervisors have no rights here."
         ),
-        rows=[
-            (api.name, "; ".join(map(str, api.needs)) or "nothing")
-            for api in sorted(APIS.values(), key=lambda each: each.name)
-        ],
+        rows=[(api.name, str(api.needs)) for api in sorted(APIS.values(), key=lambda each: each.name)],
     )
 
 
@@ -79,7 +75,7 @@ def http() -> Interface:
             "On listeners with a login only operations for everybody are served without one. Lists leave out what the "
             "caller lacks the right for; a row says which right that is."
         ),
-        rows=[(f"{each.method} {_path(each.path)}", _needs(each.needs)) for each in _operations()],
+        rows=[(f"{each.method} {_path(each.path)}", str(each.needs)) for each in _operations()],
     )
 
 
@@ -89,7 +85,7 @@ def schema_registry() -> Interface:
     return Interface(
         title="Schema registry",
         about="Subjects in a context are named as `:.CONTEXT:SUBJECT`; prefixed rules give rights on a whole context.",
-        rows=sorted((f"{each.method} /{each.path}", _needs(each.needs)) for each in entries),
+        rows=sorted((f"{each.method} /{each.path}", str(each.needs)) for each in entries),
     )
 
 
@@ -97,7 +93,7 @@ def grpc() -> Interface:
     return Interface(
         title="gRPC",
         about="Credentials are in the metadata of a call. Health and reflection are open to everybody.",
-        rows=[(name, _needs(needs)) for name, needs in sorted(NEEDS.items())],
+        rows=[(name, str(needs)) for name, needs in sorted(NEEDS.items())],
     )
 
 
@@ -111,17 +107,6 @@ def _operations() -> Sequence[Operation[Any, Any]]:
 
 def _path(path: str) -> str:
     return path.replace(":path}", "}")
-
-
-def _needs(needs: Needs) -> str:
-    if needs.is_open:
-        return "for everybody, without login"
-    parts = [str(right) for right in (*needs.rights, *needs.handled)]
-    parts += [f"lists what the caller may {right.operation} ({right.type})" for right in needs.hides]
-    if needs.processes is not None:
-        kinds = ("agents", *(f"{kind.lower()}s" for kind in needs.processes))
-        parts.append(f"only for {' and '.join(kinds)} of the cluster")
-    return "; ".join(filter(None, (*parts, needs.about))) or "a login"
 
 
 INTERFACES: Final[Sequence[Callable[[], Interface]]] = (kafka, http, schema_registry, grpc)

@@ -16,6 +16,7 @@ from streamhouse.config.fields import Address
 from streamhouse.config.listener_spec import ListenerProtocol, ListenerSpec
 from streamhouse.config.secrets import Secrets
 from streamhouse.model.access import INTERNAL, USER, Acl, AclFilter, Operation, Principal, ResourceType
+from streamhouse.model.needs import Needs, Right
 from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.http.app import make_app
 from streamhouse.wire.http.scope import LISTENER
@@ -103,3 +104,8 @@ def unrestricted() -> RequestAccess:
     """The rights of a request that may do everything."""
     security: Any = SimpleNamespace(users=SimpleNamespace(generation=0))
     return RequestAccess(security, INTERNAL)
+
+
+def enough(needs: Needs) -> list[Right]:
+    """Rights that together are enough for an operation: the first of each alternative."""
+    return [need.rights[0] for need in needs.all_of if need.rights]

@@ -1,7 +1,8 @@
-"""Authorization: what operations of the HTTP and gRPC interfaces need, and what one request may do.
+"""Authorization: what one request of the HTTP and gRPC interfaces may do.
 
-Owns        the declaration of needed rights; the checks of one request, and repeating them while it lasts
-Leaves      decisions to `broker.security`, who the caller is to each interface's authentication
+Owns        the checks of one request, and repeating them while it lasts
+Leaves      decisions to `broker.security`, who the caller is to each interface's authentication, the declaration of
+            needed rights to the operations (`model.needs`)
 
 A request that lasts (a stream, an upload, a long poll) is looked at again every `CHECK_S`: it ends when the caller's
 rights or credentials end.
@@ -10,69 +11,16 @@ rights or credentials end.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from streamhouse.broker.security.security import Security
 from streamhouse.errors import Rejected, Retriable, StreamhouseError
 from streamhouse.model.access import CLUSTER, Caller, Operation, Resource, ResourceType
+from streamhouse.model.needs import Needs
 
 CHECK_S: Final = 0.5
 """How often the rights of a request in progress are checked again."""
 
-
-class Right(NamedTuple):
-    """An operation on a resource. `named_by`: the path parameter with its name; empty: the cluster, or resources that
-    the request's body names or that a listing shows, which the handler checks one by one."""
-
-    operation: Operation
-    type: ResourceType
-    named_by: str = ""
-
-    @property
-    def is_checked_early(self) -> bool:
-        """Whether it can be checked before the body is read."""
-        return bool(self.named_by) or self.type is ResourceType.CLUSTER
-
-    def __str__(self) -> str:
-        return f"{self.operation} {self.type}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Needs:
-    """What an operation needs: all of `rights`. `handled` are rights that its handler checks; `hides`: what the caller
-    lacks these for is left out of the response. `processes`: only for processes of the cluster of these kinds, agents
-    always among them. `is_open`: for everybody, without login. `about` states exceptions."""
-
-    rights: tuple[Right, ...] = ()
-    handled: tuple[Right, ...] = ()
-    hides: tuple[Right, ...] = ()
-    processes: tuple[str, ...] | None = None
-    is_open: bool = False
-    about: str = ""
-
-
-def needs(operation: Operation, kind: ResourceType, named_by: str = "", *, about: str = "") -> Needs:
-    """One right: on the resource that a path parameter names, on the cluster, or as the handler finds it."""
-    right = Right(operation, kind, named_by)
-    if right.is_checked_early:
-        return Needs(rights=(right,), about=about)
-    return Needs(handled=(right,), about=about)
-
-
-def lists(operation: Operation, kind: ResourceType, *, about: str = "") -> Needs:
-    """A listing of what the caller has this right for."""
-    return Needs(hides=(Right(operation, kind),), about=about)
-
-
-def processes_only(*kinds: str) -> Needs:
-    return Needs(processes=kinds)
-
-
-OPEN: Final = Needs(is_open=True)
-"""For everybody, without login."""
-LOGGED_IN: Final = Needs()
-"""For everybody whom the listener lets in."""
 
 Renew = Callable[[], Awaitable[None]]
 """Check the credentials of a request again; raises `NotAuthenticated`."""
@@ -132,6 +80,14 @@ class RequestAccess:
 
     def require_cluster(self, operation: Operation) -> None:
         self.require(operation, CLUSTER.type, CLUSTER.name)
+
+    def require_early(self, needs: Needs, name_of: Callable[[str], object]) -> None:
+        """`require` what can be checked before the body is read; `name_of` finds what a parameter names."""
+        for need in needs.early:
+            for operation, kind, named_by in need.rights:
+                self.require(operation, kind, str(name_of(named_by)) if named_by else CLUSTER.name)
+            if not need.rights:
+                self.require_process(*need.processes)
 
     def require_process(self, *kinds: str) -> None:
         self._security.access.check_process(self.caller, *kinds)

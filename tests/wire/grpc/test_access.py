@@ -12,13 +12,13 @@ import pytest
 
 from streamhouse.agent import Agent
 from streamhouse.model.access import CLUSTER_NAME, IMPLYING, USER, Acl, AclFilter, Principal, ResourceType
+from streamhouse.model.needs import Right
 from streamhouse.wire import authorization
-from streamhouse.wire.authorization import Right
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
 from streamhouse.wire.grpc.server import ADMIN, NEEDS, RECORDS
 from tests.support.certificates import make_authority
 from tests.wire.grpc.conftest import StartAgent
-from tests.wire.security import PASSWORD, Headers, basic, bearer
+from tests.wire.security import PASSWORD, Headers, basic, bearer, enough
 
 POSITION: Final = pb.Position(topic="orders", partition=0, offset=0)
 REQUESTS: Final[dict[str, Any]] = {
@@ -152,7 +152,7 @@ async def test_without_the_right_credentials_nothing_answers(agent: Agent, send:
 
 async def test_each_right_of_a_method_is_needed(agent: Agent, send: Send) -> None:
     for name, needs in NEEDS.items():
-        rights = [*needs.rights, *needs.handled]
+        rights = enough(needs)
         for number, missing in enumerate(rights):
             others = [each for each in rights if each != missing]
             if not any(each.operation in IMPLYING.get(missing.operation, ()) for each in others):
@@ -162,7 +162,7 @@ async def test_each_right_of_a_method_is_needed(agent: Agent, send: Send) -> Non
 
 async def test_with_its_rights_every_method_gets_through(agent: Agent, send: Send) -> None:
     for name, needs in NEEDS.items():
-        headers = await user(agent, name, [*needs.rights, *needs.handled, *needs.hides])
+        headers = await user(agent, name, [*enough(needs), *needs.lists])
         assert await send(name, headers) not in NOT_LET_IN, name
         if await agent.broker.catalog.find_if_any("orders") is None:
             await agent.broker.create_topic("orders", partitions=1, overrides={})
@@ -170,7 +170,7 @@ async def test_with_its_rights_every_method_gets_through(agent: Agent, send: Sen
 
 async def test_listings_show_what_the_caller_may_see(agent: Agent) -> None:
     await agent.broker.create_topic("secrets", partitions=1, overrides={})
-    headers = await user(agent, "reader", [*NEEDS["Fetch"].handled])
+    headers = await user(agent, "reader", enough(NEEDS["Fetch"]))
     async with grpc.aio.insecure_channel(str(agent.ready.grpc)) as channel:
         method = channel.unary_unary(f"/{ADMIN}/ListTopics", None, pb.ListTopicsResponse.FromString)
         topics = (await method(b"", metadata=tuple(headers.items()))).topics
@@ -179,7 +179,7 @@ async def test_listings_show_what_the_caller_may_see(agent: Agent) -> None:
 
 async def test_a_stream_ends_when_the_right_to_read_does(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authorization, "CHECK_S", 0.05)
-    headers = await user(agent, "reader", [*NEEDS["Consume"].handled])
+    headers = await user(agent, "reader", enough(NEEDS["Consume"]))
     async with grpc.aio.insecure_channel(str(agent.ready.grpc)) as channel, asyncio.timeout(10):
         method = channel.stream_stream(f"/{RECORDS}/Consume", None, pb.ConsumeResponse.FromString)
         call = method(metadata=tuple(headers.items()))

@@ -14,7 +14,8 @@ from prometheus_client import CollectorRegistry
 from streamhouse.agent import Agent, build_agent
 from streamhouse.config import GrpcSettings, load_settings
 from streamhouse.errors import Misconfigured, UnknownTopic
-from streamhouse.wire.authorization import LOGGED_IN, RequestAccess
+from streamhouse.model.needs import LOGGED_IN
+from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.grpc.calls import Call, CallRunner, client_of, host_of
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
 from streamhouse.wire.grpc.metrics import GrpcMetrics

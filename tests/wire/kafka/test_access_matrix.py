@@ -24,14 +24,14 @@ from streamhouse.model.access import (
     Principal,
     ResourceType,
 )
-from streamhouse.model.needs import OPEN, Need, Right
+from streamhouse.model.needs import Need, Right
 from streamhouse.wire.kafka import handlers
 from streamhouse.wire.kafka.api_registry import APIS, Api
 from streamhouse.wire.kafka.client_software import UNNAMED
 from streamhouse.wire.kafka.context import CloseConnection, Context, KafkaMetrics, PendingResponse
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.sasl.exchanges import LoginPlace
-from streamhouse.wire.kafka.sasl.login import Login
+from streamhouse.wire.kafka.sasl.login import BEFORE_LOGIN, Login
 from streamhouse.wire.kafka.schema import Field, Response, fields_of
 from streamhouse.wire.listener import OpenListener, bind
 from tests.wire.kafka.talk import a_batch, a_broker, quick_settings
@@ -208,9 +208,10 @@ CASES: Final = [
 
 
 def test_every_api_declares_what_it_needs() -> None:
-    assert {api.name for api in APIS.values() if api.needs == OPEN} <= SELF_SERVICE
+    assert {api.key for api in APIS.values() if api.needs.is_open} == BEFORE_LOGIN
+    assert {api.name for api in APIS.values() if not api.needs.all_of} <= SELF_SERVICE
     for api in APIS.values():
-        assert all(need.rights or need.processes for need in api.needs), api.name
+        assert all(need.rights or need.processes for need in api.needs.all_of), api.name
 
 
 @pytest.mark.parametrize(("api", "version"), CASES)
@@ -235,14 +236,14 @@ NESTED: Final = frozenset(
 
 @pytest.mark.parametrize(("api", "version"), CASES)
 async def test_declared_rights_are_enough(broker: Broker, api: Api, version: int) -> None:
-    await grant(broker, api.needs, Principal("User", "alice"))
+    await grant(broker, api.needs.all_of, Principal("User", "alice"))
     assert not is_denied(await ask(broker, api, version, caller_named("alice")))
 
 
 @pytest.mark.parametrize(("api", "version"), CASES)
 async def test_each_declared_right_is_needed(broker: Broker, api: Api, version: int) -> None:
-    for missing in [need for need in api.needs if not need.when]:
-        await grant(broker, [need for need in api.needs if need != missing], Principal("User", "alice"))
+    for missing in [need for need in api.needs.all_of if not need.when]:
+        await grant(broker, [need for need in api.needs.all_of if need != missing], Principal("User", "alice"))
         response = await ask(broker, api, version, caller_named("alice"))
         assert is_denied(response) or api.name in LISTINGS | FOUND_FIRST, missing
 

@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import unquote
 
@@ -20,9 +21,9 @@ from google.protobuf.message import DecodeError, Message
 from streamhouse.clock import Clock
 from streamhouse.config import GrpcSettings, is_loopback
 from streamhouse.errors import Overloaded, Rejected, Stopping, StreamhouseError, TooFast
-from streamhouse.model.access import CLUSTER
+from streamhouse.model.needs import Needs
 from streamhouse.telemetry import RateLimitedLog
-from streamhouse.wire.authorization import Needs, RequestAccess
+from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.client_limits import RejectionBackoff, TokenBuckets
 from streamhouse.wire.grpc.errors import code_of, metadata_of
 from streamhouse.wire.grpc.metrics import GrpcMetrics
@@ -139,7 +140,7 @@ class CallRunner:
                         access = await self._log_in(context)
                         raw = await self.first_message(messages)
                         request = _decode(raw, request_type)
-                        require(access, needs, request)
+                        access.require_early(needs, partial(getattr, request))
                         async with access.watched():
                             message = await method(request, Call(timeout_s, len(raw), access))
             except TimeoutError as error:
@@ -292,12 +293,6 @@ class CallRunner:
         self._metrics.ended(name, status.code)
         await self._delay_rejection(context, name, received_at)
         await context.abort(status.code, status.text, status.metadata)
-
-
-def require(access: RequestAccess, needs: Needs, request: Message) -> None:
-    """Raise `AccessDenied` unless the caller has the rights on the cluster and on what fields of the request name."""
-    for operation, kind, named_by in needs.rights:
-        access.require(operation, kind, str(getattr(request, named_by)) if named_by else CLUSTER.name)
 
 
 def client_of(peer: str) -> str:

@@ -15,8 +15,9 @@ from streamhouse.config import Address, GrpcSettings
 from streamhouse.config.listener_spec import ListenerSpec
 from streamhouse.errors import Misconfigured
 from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.needs import LOGGED_IN, Needs, Right, all_of, lists, need, needs
 from streamhouse.wire.authentication import Authenticator, Origin
-from streamhouse.wire.authorization import LOGGED_IN, Needs, RequestAccess, Right, lists, needs
+from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.grpc import standard_services as health
 from streamhouse.wire.grpc import standard_services as reflection
 from streamhouse.wire.grpc.admin import ClusterAdmin, GroupAdmin, TopicAdmin
@@ -36,21 +37,21 @@ log = logging.getLogger(__name__)
 CREATION: Final = "create, on topic or cluster, for a topic that isn't there"
 SETTINGS: Final = "settings are shown with describe-configs"
 READS: Final = needs(Operation.READ, ResourceType.TOPIC)
-ALTER_TOPIC: Final = Needs(
-    rights=(Right(Operation.DESCRIBE, ResourceType.TOPIC, "name"),),
-    handled=(Right(Operation.ALTER, ResourceType.TOPIC), Right(Operation.ALTER_CONFIGS, ResourceType.TOPIC)),
-    about="alter for more partitions, alter-configs for settings",
+ALTER_TOPIC: Final = all_of(
+    need((Operation.DESCRIBE, ResourceType.TOPIC, "name")),
+    need((Operation.ALTER, ResourceType.TOPIC), when="for more partitions"),
+    need((Operation.ALTER_CONFIGS, ResourceType.TOPIC), when="for settings"),
 )
-GROUP_LAG: Final = Needs(
-    rights=(Right(Operation.DESCRIBE, ResourceType.GROUP, "group_id"),),
-    hides=(Right(Operation.DESCRIBE, ResourceType.TOPIC),),
+GROUP_LAG: Final = all_of(
+    need((Operation.DESCRIBE, ResourceType.GROUP, "group_id")),
+    lists=(Right(Operation.DESCRIBE, ResourceType.TOPIC),),
 )
-RESET_GROUP: Final = Needs(
-    rights=(Right(Operation.READ, ResourceType.GROUP, "group_id"),),
-    handled=(Right(Operation.READ, ResourceType.TOPIC),),
+RESET_GROUP: Final = all_of(
+    need((Operation.READ, ResourceType.GROUP, "group_id")), need((Operation.READ, ResourceType.TOPIC))
 )
-PRODUCER_ID: Final = Needs(
-    handled=(Right(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),), about="or write on any topic"
+PRODUCER_ID: Final = all_of(
+    need((Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER), (Operation.WRITE, ResourceType.TOPIC)),
+    about="any topic will do",
 )
 
 NEEDS: Final[Mapping[str, Needs]] = {
@@ -62,7 +63,7 @@ NEEDS: Final[Mapping[str, Needs]] = {
     "FetchBatches": READS,
     "Consume": READS,
     "ConsumeBatches": READS,
-    "CreateTopic": needs(Operation.CREATE, ResourceType.TOPIC, about="or create on the cluster"),
+    "CreateTopic": all_of(need((Operation.CREATE, ResourceType.TOPIC), (Operation.CREATE, ResourceType.CLUSTER))),
     "ListTopics": lists(Operation.DESCRIBE, ResourceType.TOPIC, about=SETTINGS),
     "DescribeTopic": needs(Operation.DESCRIBE, ResourceType.TOPIC, "name", about=SETTINGS),
     "AlterTopic": ALTER_TOPIC,

@@ -19,8 +19,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from streamhouse.model.access import CLUSTER
-from streamhouse.wire.authorization import Needs, RequestAccess
+from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.http.errors import FieldError, Malformed, MethodNotAllowed
 from streamhouse.wire.http.operations import JSON, PATH_PARAMETERS, Call, Header, Operation
 from streamhouse.wire.http.request_body import RequestBodies, content_type, negotiate_type
@@ -127,7 +126,7 @@ class Endpoint:
     async def _check(self, request: Request, operation: Operation[Any, Any], access: RequestAccess) -> Call[Any, Any]:
         """Check a request and return it as a call: rights before anything that the caller could learn from."""
         path = read_path(request.path_params)
-        require(access, operation.needs, path)
+        access.require_early(operation.needs, path.__getitem__)
         accepted = negotiate_type(request.headers.get("accept"), operation.answer_types)
         query = read_query(request, operation.query)
         for header in operation.headers:
@@ -147,14 +146,6 @@ class Endpoint:
             accepted=accepted,
             access=access,
         )
-
-
-def require(access: RequestAccess, needs: Needs, path: Mapping[str, Any]) -> None:
-    """Raise `AccessDenied` unless the caller has the rights on the cluster and on what the path names."""
-    if needs.processes is not None:
-        access.require_process(*needs.processes)
-    for operation, kind, named_by in needs.rights:
-        access.require(operation, kind, str(path[named_by]) if named_by else CLUSTER.name)
 
 
 def make_routes(operations: Iterable[Operation[Any, Any]], bodies: RequestBodies) -> list[Route]:

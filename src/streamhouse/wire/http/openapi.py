@@ -25,7 +25,7 @@ from msgspec import Meta
 from starlette.responses import RedirectResponse, Response
 
 from streamhouse import __version__
-from streamhouse.wire.authorization import LOGGED_IN, Needs
+from streamhouse.model.needs import LOGGED_IN, OPEN, Needs
 from streamhouse.wire.http.errors import PROBLEM_JSON, Problem
 from streamhouse.wire.http.operations import JSON, PATH_PARAMETERS, Call, Header, Media, NoQuery, Operation
 from streamhouse.wire.http.site import CONTENT_TYPES, Site
@@ -98,15 +98,7 @@ def _operation(operation: Operation[Any, Any]) -> dict[str, Any]:
 
 def needs_text(needs: Needs) -> str:
     """What an operation needs, as a sentence."""
-    parts = [str(right) for right in (*needs.rights, *needs.handled)]
-    parts += [f"shows what the caller may {right.operation} ({right.type})" for right in needs.hides]
-    if needs.processes is not None:
-        parts.append(
-            "for processes of the cluster: " + ", ".join(("agents", *(f"{kind}s".lower() for kind in needs.processes)))
-        )
-    if needs.about:
-        parts.append(needs.about)
-    return f"Needs: {'; '.join(parts)}." if parts else ""
+    return "" if needs in (OPEN, LOGGED_IN) else f"Needs: {needs}."
 
 
 def _path_parameters(path: str) -> list[dict[str, Any]]:

@@ -14,7 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from streamhouse.model.access import Caller
-from streamhouse.wire.authorization import Needs, RequestAccess
+from streamhouse.model.needs import Needs
+from streamhouse.wire.authorization import RequestAccess
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"

@@ -16,7 +16,7 @@ from streamhouse.broker.admin.cluster_admin import AgentStatus
 from streamhouse.broker.broker import Broker
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
-from streamhouse.wire.authorization import needs
+from streamhouse.model.needs import needs
 from streamhouse.wire.http.operations import MAX_BODY_BYTES, Call, NoQuery, Operation, json_response
 
 TAG: Final = "agents"

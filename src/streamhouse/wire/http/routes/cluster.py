@@ -11,7 +11,7 @@ from starlette.responses import Response
 from streamhouse import __version__
 from streamhouse.broker.broker import Broker
 from streamhouse.model.cluster import Session
-from streamhouse.wire.authorization import LOGGED_IN
+from streamhouse.model.needs import LOGGED_IN
 from streamhouse.wire.http.operations import Call, NoQuery, Operation, json_response
 
 

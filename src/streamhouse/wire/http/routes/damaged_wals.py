@@ -16,7 +16,7 @@ from streamhouse.broker.broker import Broker
 from streamhouse.format.loss_report import LossReport
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
-from streamhouse.wire.authorization import needs
+from streamhouse.model.needs import needs
 from streamhouse.wire.http.operations import Call, NoQuery, Operation, json_response
 
 TAG: Final = "agents"

@@ -17,7 +17,7 @@ from streamhouse.broker.admin.health_rules import Check
 from streamhouse.broker.broker import Broker
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
-from streamhouse.wire.authorization import needs
+from streamhouse.model.needs import needs
 from streamhouse.wire.http.operations import Call, Operation, json_response
 
 

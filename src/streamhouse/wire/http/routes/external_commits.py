@@ -21,10 +21,10 @@ from streamhouse.model.access import ANY, ResourceType
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.external_commit import CommittedRange, QueryId, StoredCommit
 from streamhouse.model.names import TopicPartition
+from streamhouse.model.needs import needs
 from streamhouse.model.pipeline import Fence, PipelineName
 from streamhouse.model.replay import MAX_COVERS
 from streamhouse.model.segment import SegmentObject
-from streamhouse.wire.authorization import needs
 from streamhouse.wire.http.operations import (
     MAX_INT,
     MAX_LONG,

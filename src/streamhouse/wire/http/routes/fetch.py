@@ -17,7 +17,7 @@ from streamhouse.format.batch import iter_batches
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.authorization import needs
+from streamhouse.model.needs import needs
 from streamhouse.wire.http.operations import (
     BATCHES,
     EVENTS,

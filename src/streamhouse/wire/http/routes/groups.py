@@ -23,7 +23,7 @@ from streamhouse.model.access import ResourceType
 from streamhouse.model.group import CommittedOffset, GroupState
 from streamhouse.model.group_requests import DescribedGroup, DescribedMember, OffsetToCommit
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.authorization import Needs, Right, lists, needs
+from streamhouse.model.needs import Right, all_of, lists, need, needs
 from streamhouse.wire.http.errors import FieldError, Unprocessable
 from streamhouse.wire.http.operations import MAX_BODY_BYTES, MAX_INT, MAX_LONG, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.records.pages import each_of
@@ -188,9 +188,9 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path=one + "/lag",
             handler=calls.get_lag,
-            needs=Needs(
-                rights=(Right(AclOperation.DESCRIBE, ResourceType.GROUP, "group"),),
-                hides=(Right(AclOperation.DESCRIBE, ResourceType.TOPIC),),
+            needs=all_of(
+                need((AclOperation.DESCRIBE, ResourceType.GROUP, "group")),
+                lists=(Right(AclOperation.DESCRIBE, ResourceType.TOPIC),),
             ),
             summary="What a group has committed, and how far behind that is",
             tag=TAG,
@@ -202,9 +202,8 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path=one + "/reset",
             handler=calls.reset_group,
-            needs=Needs(
-                rights=(Right(AclOperation.READ, ResourceType.GROUP, "group"),),
-                handled=(Right(AclOperation.READ, ResourceType.TOPIC),),
+            needs=all_of(
+                need((AclOperation.READ, ResourceType.GROUP, "group")), need((AclOperation.READ, ResourceType.TOPIC))
             ),
             summary="Move a group without members to other offsets",
             about="A group that isn't there yet is made by it; then `topics` are needed.",

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from streamhouse.broker.broker import Broker
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
-from streamhouse.wire.authorization import OPEN, needs
+from streamhouse.model.needs import OPEN, needs
 from streamhouse.wire.http.operations import Call, Media, NoQuery, Operation, json_response
 
 

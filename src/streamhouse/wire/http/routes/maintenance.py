@@ -21,9 +21,9 @@ from streamhouse.broker.maintenance.run_replacement import ExpectedRun, RunRepla
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
 from streamhouse.model.names import Epoch, PartitionId, TopicId, TopicPartition
+from streamhouse.model.needs import needs
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
 from streamhouse.model.topic import topic_values
-from streamhouse.wire.authorization import needs
 from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, QUERY_PATTERN, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.routes.read_plans import (
     AbortedView,

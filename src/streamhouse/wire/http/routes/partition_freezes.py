@@ -14,7 +14,7 @@ from starlette.responses import Response
 from streamhouse.broker.broker import Broker
 from streamhouse.model.external_commit import FreezeRequest, FreezeTarget, FrozenPartition, Outcome, QueryId
 from streamhouse.model.names import PartitionId, TopicId, TopicPartition
-from streamhouse.wire.authorization import processes_only
+from streamhouse.model.needs import processes_only
 from streamhouse.wire.http.errors import Unprocessable
 from streamhouse.wire.http.operations import (
     HOLD_PATTERN,

@@ -19,7 +19,7 @@ from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
 from streamhouse.model.cluster import Session
 from streamhouse.model.names import TopicPartition
-from streamhouse.wire.authorization import lists, needs
+from streamhouse.model.needs import lists, needs
 from streamhouse.wire.http.operations import MAX_BODY_BYTES, MAX_INT, Call, NoQuery, Operation, json_response
 
 TAG: Final = "partitions"

@@ -19,8 +19,8 @@ from starlette.responses import Response
 from streamhouse.broker.broker import Broker
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
+from streamhouse.model.needs import all_of, lists, need, needs
 from streamhouse.model.pipeline import PipelineName
-from streamhouse.wire.authorization import Needs, Right, lists, needs
 from streamhouse.wire.http.operations import (
     DEFAULT_LIMIT,
     MAX_BODY_BYTES,
@@ -44,13 +44,13 @@ from streamhouse.wire.http.routes.pipeline_types import (
 from streamhouse.wire.http.routes.tables import SqlText
 
 TAG: Final = "pipelines"
-PUT_NEEDS: Final = Needs(
-    handled=(
-        Right(AclOperation.CREATE, ResourceType.PIPELINE),
-        Right(AclOperation.READ, ResourceType.TOPIC),
-        Right(AclOperation.WRITE, ResourceType.TOPIC),
-    ),
-    about="alter on a pipeline that is there; run-code on the cluster for Python; the pipeline then runs as the caller",
+PUT_NEEDS: Final = all_of(
+    need((AclOperation.CREATE, ResourceType.PIPELINE)),
+    need((AclOperation.ALTER, ResourceType.PIPELINE), when="of one that is there"),
+    need((AclOperation.READ, ResourceType.TOPIC)),
+    need((AclOperation.WRITE, ResourceType.TOPIC)),
+    need((AclOperation.RUN_CODE, ResourceType.CLUSTER), when="for Python"),
+    about="the pipeline then runs as the caller",
 )
 
 

@@ -23,9 +23,10 @@ from streamhouse.format.batch import iter_batches
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
 from streamhouse.model.names import TopicPartition
+from streamhouse.model.needs import needs
 from streamhouse.model.record import Acks, NewRecord, Receipt
 from streamhouse.model.schema import Subject
-from streamhouse.wire.authorization import RequestAccess, needs
+from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.http.errors import (
     MAX_FIELD_ERRORS,
     FieldError,

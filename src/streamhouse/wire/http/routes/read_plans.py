@@ -22,9 +22,9 @@ from streamhouse.errors import UnknownTopic
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
 from streamhouse.model.names import TopicPartition
+from streamhouse.model.needs import needs
 from streamhouse.model.segment import Run
 from streamhouse.model.transaction import AbortedTransaction
-from streamhouse.wire.authorization import needs
 from streamhouse.wire.http.errors import Unprocessable
 from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, Call, NoQuery, Operation, json_response
 

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from streamhouse import __version__
 from streamhouse.broker.broker import Broker
 from streamhouse.errors import StreamhouseError
-from streamhouse.wire.authorization import LOGGED_IN, OPEN, Needs
+from streamhouse.model.needs import LOGGED_IN, OPEN, Needs
 from streamhouse.wire.http.errors import headers_of_error
 from streamhouse.wire.http.request_body import RequestBodies, content_type, negotiate_type
 from streamhouse.wire.http.routes import schemas_config, schemas_ids, schemas_subjects
@@ -97,8 +97,9 @@ class Registry:
 
 def require(call: RegistryCall, needs: Needs) -> None:
     """Raise `AccessDenied` unless the caller has the rights on the subject in the path, or on the registry."""
-    for operation, _, _ in needs.rights:
-        call.require_subject(operation, call.subject())
+    for need in needs.early:
+        for right in need.rights:
+            call.require_subject(right.operation, call.subject())
 
 
 def error_response(registry_error: RegistryError, error: StreamhouseError, media_type: str) -> Response:

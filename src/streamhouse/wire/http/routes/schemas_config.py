@@ -16,8 +16,8 @@ import msgspec
 from streamhouse.broker.schemas import SchemaRegistry
 from streamhouse.errors import UnknownSubject
 from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.needs import lists, needs
 from streamhouse.model.schema import Deleted, Level, Mode, Subject
-from streamhouse.wire.authorization import lists, needs
 from streamhouse.wire.http.routes.schemas_errors import RegistryFault
 from streamhouse.wire.http.routes.schemas_requests import Entry, RegistryCall
 

@@ -15,9 +15,9 @@ from starlette.responses import Response
 from streamhouse.broker.schemas import SchemaRegistry
 from streamhouse.errors import UnknownSchema
 from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.needs import LOGGED_IN, lists
 from streamhouse.model.schema import StoredSchema
 from streamhouse.schemas.base import SchemaType
-from streamhouse.wire.authorization import LOGGED_IN, lists
 from streamhouse.wire.http.routes.schemas_requests import Entry, RegistryCall, schema_json, version_json
 
 BY_ID: Final = lists(Operation.READ, ResourceType.SUBJECT, about="on one subject that has the schema")

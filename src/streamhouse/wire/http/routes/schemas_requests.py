@@ -18,6 +18,7 @@ from starlette.requests import Request
 
 from streamhouse.broker.schemas import Proposal
 from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.needs import Needs
 from streamhouse.model.schema import (
     DEFAULT_CONTEXT,
     EVERY_CONTEXT,
@@ -28,7 +29,7 @@ from streamhouse.model.schema import (
     Subject,
     context_name,
 )
-from streamhouse.wire.authorization import Needs, RequestAccess
+from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.http.request_body import RequestBodies
 from streamhouse.wire.http.routes.schemas_errors import RegistryFault, invalid_body, invalid_version
 

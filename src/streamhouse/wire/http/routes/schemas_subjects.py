@@ -20,8 +20,8 @@ from starlette.responses import Response
 from streamhouse.broker.schemas import SchemaRegistry
 from streamhouse.errors import InvalidSchema, UnknownSchema
 from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.needs import lists, needs
 from streamhouse.model.schema import EVERY_CONTEXT, Deleted, RegisteredSchema
-from streamhouse.wire.authorization import lists, needs
 from streamhouse.wire.http.routes.schemas_requests import Entry, RegistryCall, version_json
 
 READ: Final = needs(Operation.READ, ResourceType.SUBJECT, "subject", about="read on the subjects that it refers to")

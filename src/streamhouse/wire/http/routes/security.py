@@ -40,8 +40,8 @@ from streamhouse.model.access import (
 )
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.credentials import ApiKey, User
+from streamhouse.model.needs import LOGGED_IN, Needs, Right, all_of, need, needs
 from streamhouse.model.quota import ADDRESS_ENTITY, CLIENT_ENTITY, USER_ENTITY, Quota, QuotaEntity
-from streamhouse.wire.authorization import LOGGED_IN, Needs, Right, needs
 from streamhouse.wire.http.operations import MAX_BODY_BYTES, Call, NoQuery, Operation, json_response
 
 TAG: Final = "security"
@@ -367,9 +367,9 @@ def _entity(parts: dict[str, str]) -> QuotaEntity:
     return QuotaEntity(parts.get(USER_ENTITY), parts.get(CLIENT_ENTITY), parts.get(ADDRESS_ENTITY))
 
 
-def _others(operation: AclOperation, about: str) -> Needs:
+def _others(operation: AclOperation, when: str) -> Needs:
     """A right on the cluster that callers don't need for what is their own; the handlers tell one from the other."""
-    return Needs(handled=(Right(operation, ResourceType.CLUSTER),), about=about)
+    return all_of(need((operation, ResourceType.CLUSTER), when=when))
 
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
@@ -422,7 +422,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             "GET",
             "/v1/keys",
             calls.list_keys,
-            Needs(hides=(Right(AclOperation.DESCRIBE, ResourceType.CLUSTER),), about="one's own keys are always shown"),
+            Needs(lists=(Right(AclOperation.DESCRIBE, ResourceType.CLUSTER),), about="one's own keys are always shown"),
             "API keys, without their secrets",
             answer=KeyViews,
         ),

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from streamhouse.broker.broker import Broker
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
+from streamhouse.model.needs import needs
 from streamhouse.model.segment import Run
-from streamhouse.wire.authorization import needs
 from streamhouse.wire.http.operations import DEFAULT_LIMIT, MAX_LIMIT, Call, Operation, json_response
 from streamhouse.wire.http.routes.read_plans import Cursor, read_run_cursor, write_run_cursor
 

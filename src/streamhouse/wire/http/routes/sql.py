@@ -19,8 +19,8 @@ from starlette.responses import Response
 from streamhouse.broker.broker import Broker
 from streamhouse.model.access import WORKER, ResourceType
 from streamhouse.model.access import Operation as AclOperation
+from streamhouse.model.needs import needs, processes_only
 from streamhouse.model.pipeline import SqlWorker, WorkerId
-from streamhouse.wire.authorization import needs, processes_only
 from streamhouse.wire.http.operations import (
     MAX_BODY_BYTES,
     MAX_INT,

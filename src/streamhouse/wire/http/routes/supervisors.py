@@ -14,8 +14,8 @@ from starlette.responses import Response
 from streamhouse.broker.broker import Broker
 from streamhouse.model.access import SUPERVISOR, ResourceType
 from streamhouse.model.access import Operation as AclOperation
+from streamhouse.model.needs import needs, processes_only
 from streamhouse.model.pipeline import Heartbeat, StoredPipeline, Supervisor, SupervisorId
-from streamhouse.wire.authorization import needs, processes_only
 from streamhouse.wire.http.errors import Unprocessable
 from streamhouse.wire.http.operations import MAX_INT, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.routes.pipeline_types import PipelineView, RunningPipeline, pipeline_view, running_of

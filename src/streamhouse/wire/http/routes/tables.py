@@ -16,8 +16,9 @@ from starlette.responses import Response
 from streamhouse.broker.broker import Broker
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
+from streamhouse.model.needs import Needs, Right, needs
 from streamhouse.model.table import Column, Connector, Table
-from streamhouse.wire.authorization import Needs, RequestAccess, Right, needs
+from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.http.operations import Call, NoQuery, Operation, json_response
 
 TAG: Final = "tables"
@@ -108,7 +109,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             path="/v1/tables",
             handler=list_tables,
             needs=Needs(
-                hides=(
+                lists=(
                     Right(AclOperation.DESCRIBE, ResourceType.TABLE),
                     Right(AclOperation.DESCRIBE, ResourceType.TOPIC),
                     Right(AclOperation.DESCRIBE, ResourceType.VIEW),

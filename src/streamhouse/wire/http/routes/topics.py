@@ -20,8 +20,9 @@ from streamhouse.broker.broker import Broker
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
 from streamhouse.model.group import OFFSETS_TOPIC
+from streamhouse.model.needs import all_of, lists, need, needs
 from streamhouse.model.topic import Topic, topic_values
-from streamhouse.wire.authorization import Needs, RequestAccess, Right, lists, needs
+from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.http.operations import MAX_BODY_BYTES, MAX_INT, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.records.pages import ends_of
 from streamhouse.wire.http.routes.partitions import Partitions, view
@@ -172,7 +173,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path="/v1/topics",
             handler=calls.create_topic,
-            needs=needs(AclOperation.CREATE, ResourceType.TOPIC, about="or create on the cluster"),
+            needs=all_of(need((AclOperation.CREATE, ResourceType.TOPIC), (AclOperation.CREATE, ResourceType.CLUSTER))),
             summary="Make a topic",
             about="A dry run answers with 200.",
             tag=TAG,
@@ -207,13 +208,10 @@ def _of_one(calls: TopicCalls) -> list[Operation[Any, Any]]:
             method="PATCH",
             path=one,
             handler=calls.change_topic,
-            needs=Needs(
-                rights=(Right(AclOperation.DESCRIBE, ResourceType.TOPIC, "topic"),),
-                handled=(
-                    Right(AclOperation.ALTER, ResourceType.TOPIC),
-                    Right(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC),
-                ),
-                about="alter for more partitions, alter-configs for settings",
+            needs=all_of(
+                need((AclOperation.DESCRIBE, ResourceType.TOPIC, "topic")),
+                need((AclOperation.ALTER, ResourceType.TOPIC), when="for more partitions"),
+                need((AclOperation.ALTER_CONFIGS, ResourceType.TOPIC), when="for settings"),
             ),
             summary="Give a topic more partitions or other settings",
             about="Settings change first. What is not named stays as it is; null gives a setting its default again.",

@@ -17,8 +17,9 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
 from streamhouse.model.names import PartitionId, TopicId
+from streamhouse.model.needs import lists, needs
 from streamhouse.model.transaction import StoredTransaction, TransactionState
-from streamhouse.wire.authorization import RequestAccess, lists, needs
+from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.http.operations import (
     DEFAULT_LIMIT,
     MAX_BODY_BYTES,

@@ -20,9 +20,9 @@ from streamhouse.broker.pipelines.tables_and_views import View
 from streamhouse.errors import InvalidDefinition
 from streamhouse.model.access import SUPERVISOR, ResourceType
 from streamhouse.model.access import Operation as AclOperation
+from streamhouse.model.needs import all_of, lists, need, needs
 from streamhouse.model.pipeline import Fence, PipelineName, ViewPart, ViewRow, ViewState
 from streamhouse.model.replay import MAX_COVERS
-from streamhouse.wire.authorization import Needs, Right, lists, needs
 from streamhouse.wire.http.errors import FieldError, Malformed
 from streamhouse.wire.http.operations import MAX_INT, MAX_LIMIT, QUERY_PATTERN, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.routes.pipeline_access import require_pipeline
@@ -178,9 +178,9 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path="/v1/views/{view}/rows",
             handler=change_view_rows,
-            needs=Needs(
-                handled=(Right(AclOperation.ALTER, ResourceType.PIPELINE),),
-                about="or being the owner of the pipeline, or a supervisor",
+            needs=all_of(
+                need((AclOperation.ALTER, ResourceType.PIPELINE), processes=(SUPERVISOR,)),
+                about="or being the owner of the pipeline",
             ),
             summary="A part of a batch, from the supervisor that runs the view",
             about="A batch that is wholly there is passed over, or refused where it covers something else; who lost the"

@@ -10,7 +10,7 @@ from typing import Final
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.access import Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import all_of, need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -23,7 +23,7 @@ CODES: Final = VersionedCodes(fenced_since=2, abortable_since=4)
 @handles(
     AddOffsetsToTxnRequest,
     (0, 4),
-    needs=(need((Operation.WRITE, ResourceType.TRANSACTIONAL_ID)), need((Operation.READ, ResourceType.GROUP))),
+    needs=all_of(need((Operation.WRITE, ResourceType.TRANSACTIONAL_ID)), need((Operation.READ, ResourceType.GROUP))),
 )
 async def handle(context: Context, request: AddOffsetsToTxnRequest) -> HandlerResult:
     if not request.transactional_id:

@@ -20,7 +20,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import AGENT, Operation, ResourceType
 from streamhouse.model.names import PartitionId, TopicPartition
-from streamhouse.model.needs import need
+from streamhouse.model.needs import all_of, need
 from streamhouse.model.transaction import TransactionCall
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -45,7 +45,7 @@ Codes = Mapping[TopicPartition, ErrorCode]
 @handles(
     AddPartitionsToTxnRequest,
     (0, 5),
-    needs=(
+    needs=all_of(
         need((Operation.WRITE, ResourceType.TRANSACTIONAL_ID), when="before v4"),
         need((Operation.WRITE, ResourceType.TOPIC), when="before v4"),
         need((Operation.CLUSTER_ACTION, ResourceType.CLUSTER), processes=(AGENT,), when="from v4 on"),

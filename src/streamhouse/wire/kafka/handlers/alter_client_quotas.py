@@ -12,7 +12,7 @@ Versions    v1 flexible
 from streamhouse.errors import InvalidConfig, Rejected, StreamhouseError
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.model.quota import ADDRESS_ENTITY, CLIENT_ENTITY, DEFAULT, USER_ENTITY, QuotaEntity
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -26,7 +26,7 @@ from streamhouse.wire.kafka.messages.alter_client_quotas import (
 from streamhouse.wire.kafka.resources import MAX_NAMED
 
 
-@handles(AlterClientQuotasRequest, (0, 1), needs=(need((Operation.ALTER_CONFIGS, ResourceType.CLUSTER)),))
+@handles(AlterClientQuotasRequest, (0, 1), needs=needs(Operation.ALTER_CONFIGS, ResourceType.CLUSTER))
 async def handle(context: Context, request: AlterClientQuotasRequest) -> HandlerResult:
     return AlterClientQuotasResponse(
         entries=[

@@ -18,7 +18,7 @@ from collections import Counter
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import all_of, need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.alter_configs import (
@@ -33,7 +33,7 @@ from streamhouse.wire.kafka.resources import MAX_NAMED, alter_resource, check_co
 @handles(
     AlterConfigsRequest,
     (0, 2),
-    needs=(
+    needs=all_of(
         need((Operation.ALTER_CONFIGS, ResourceType.TOPIC), when="of a topic"),
         need((Operation.ALTER_CONFIGS, ResourceType.GROUP), when="of a group"),
         need((Operation.ALTER_CONFIGS, ResourceType.CLUSTER), when="of a broker, or of client metrics"),

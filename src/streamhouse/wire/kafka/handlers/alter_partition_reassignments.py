@@ -21,7 +21,7 @@ from streamhouse.errors import InvalidAssignment, InvalidReplication, Streamhous
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import PartitionId, TopicPartition
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import MAX_REPLICATION, REPLICATION_FACTOR
 from streamhouse.wire.kafka.api_registry import handles
@@ -38,7 +38,7 @@ from streamhouse.wire.kafka.messages.alter_partition_reassignments import (
 from streamhouse.wire.kafka.resources import MAX_NAMED, eligible_brokers, find_topics
 
 
-@handles(AlterPartitionReassignmentsRequest, (0, 1), needs=(need((Operation.ALTER, ResourceType.CLUSTER)),))
+@handles(AlterPartitionReassignmentsRequest, (0, 1), needs=needs(Operation.ALTER, ResourceType.CLUSTER))
 async def handle(context: Context, request: AlterPartitionReassignmentsRequest) -> HandlerResult:
     if not context.allows_cluster(Operation.ALTER):
         code = context.count_error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

@@ -9,7 +9,7 @@ Versions    v2 flexible
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -23,7 +23,7 @@ from streamhouse.wire.kafka.messages.alter_replica_log_dirs import (
 from streamhouse.wire.kafka.resources import find_topic
 
 
-@handles(AlterReplicaLogDirsRequest, (1, 2), needs=(need((Operation.ALTER, ResourceType.CLUSTER)),))
+@handles(AlterReplicaLogDirsRequest, (1, 2), needs=needs(Operation.ALTER, ResourceType.CLUSTER))
 async def handle(context: Context, request: AlterReplicaLogDirsRequest) -> HandlerResult:
     return AlterReplicaLogDirsResponse(
         results=[

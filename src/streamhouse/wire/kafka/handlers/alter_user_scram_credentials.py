@@ -18,7 +18,7 @@ from typing import Final
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.model.scram import ScramMechanism
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -47,7 +47,7 @@ class _Changes:
         return [each.mechanism for each in self.deletions] + [each.mechanism for each in self.upsertions]
 
 
-@handles(AlterUserScramCredentialsRequest, (0, 0), needs=(need((Operation.ALTER, ResourceType.CLUSTER)),))
+@handles(AlterUserScramCredentialsRequest, (0, 0), needs=needs(Operation.ALTER, ResourceType.CLUSTER))
 async def handle(context: Context, request: AlterUserScramCredentialsRequest) -> HandlerResult:
     users: dict[str, _Changes] = {}
     for deletion in request.deletions:

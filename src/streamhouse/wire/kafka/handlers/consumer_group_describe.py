@@ -10,7 +10,7 @@ from streamhouse.errors import GroupNotFound, StreamhouseError
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.group import GroupState
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -22,7 +22,7 @@ from streamhouse.wire.kafka.messages.consumer_group_describe import (
 from streamhouse.wire.kafka.resources import split_groups
 
 
-@handles(ConsumerGroupDescribeRequest, (0, 1), needs=(need((Operation.DESCRIBE, ResourceType.GROUP)),))
+@handles(ConsumerGroupDescribeRequest, (0, 1), needs=needs(Operation.DESCRIBE, ResourceType.GROUP))
 async def handle(context: Context, request: ConsumerGroupDescribeRequest) -> HandlerResult:
     allowed, denied = split_groups(context, Operation.DESCRIBE, request.group_ids)
     result = {**await context.broker.groups.describe(allowed), **denied}

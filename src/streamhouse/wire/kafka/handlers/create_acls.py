@@ -11,7 +11,7 @@ Versions    v2 flexible · v3 user resources
 from streamhouse.errors import SecurityDisabled, StreamhouseError
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Acl, Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.acls import acl_of
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -23,7 +23,7 @@ from streamhouse.wire.kafka.messages.create_acls import (
 )
 
 
-@handles(CreateAclsRequest, (1, 3), needs=(need((Operation.ALTER, ResourceType.CLUSTER)),))
+@handles(CreateAclsRequest, (1, 3), needs=needs(Operation.ALTER, ResourceType.CLUSTER))
 async def handle(context: Context, request: CreateAclsRequest) -> HandlerResult:
     access = context.broker.security.access
     try:

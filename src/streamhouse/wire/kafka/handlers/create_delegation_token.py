@@ -15,7 +15,7 @@ from typing import Final
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.access import USER, Operation, Principal, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import all_of, need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.delegation_tokens import usable_tokens
@@ -31,7 +31,7 @@ REQUESTER_SINCE: Final = 3
 @handles(
     CreateDelegationTokenRequest,
     (1, 3),
-    needs=(need((Operation.CREATE_TOKENS, ResourceType.USER), when="for another owner than oneself"),),
+    needs=all_of(need((Operation.CREATE_TOKENS, ResourceType.USER), when="for another owner than oneself")),
 )
 async def handle(context: Context, request: CreateDelegationTokenRequest) -> HandlerResult:
     requester = context.caller.principal

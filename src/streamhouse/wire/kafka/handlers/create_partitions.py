@@ -16,7 +16,7 @@ from collections import Counter
 from streamhouse.errors import InvalidAssignment, Rejected, StreamhouseError
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.create_partitions import (
@@ -29,7 +29,7 @@ from streamhouse.wire.kafka.messages.create_partitions import (
 from streamhouse.wire.kafka.resources import find_topic, first_brokers, pin_first
 
 
-@handles(CreatePartitionsRequest, (0, 3), needs=(need((Operation.ALTER, ResourceType.TOPIC)),))
+@handles(CreatePartitionsRequest, (0, 3), needs=needs(Operation.ALTER, ResourceType.TOPIC))
 async def handle(context: Context, request: CreatePartitionsRequest) -> HandlerResult:
     counts = Counter(topic.name for topic in request.topics)
     unique = {topic.name: topic for topic in request.topics}

@@ -30,7 +30,7 @@ from streamhouse.errors import (
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import check_topic_name
-from streamhouse.model.needs import need
+from streamhouse.model.needs import all_of, need
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import MAX_REPLICATION, REPLICATION_FACTOR, TOPIC_SETTINGS, TopicSetting
 from streamhouse.wire.kafka.api_registry import handles
@@ -52,7 +52,7 @@ DEFAULT: Final = -1
 @handles(
     CreateTopicsRequest,
     (2, 7),
-    needs=(
+    needs=all_of(
         need((Operation.CREATE, ResourceType.CLUSTER), (Operation.CREATE, ResourceType.TOPIC)),
         need((Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC), when="to be told the new topic's settings"),
     ),

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from streamhouse.errors import SecurityDisabled, StreamhouseError
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Acl, AclFilter, Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.access import OPERATION_CODES, PATTERN_CODES, PERMISSION_CODES, TYPE_CODES
 from streamhouse.wire.kafka.acls import filters_of
 from streamhouse.wire.kafka.api_registry import handles
@@ -30,7 +30,7 @@ from streamhouse.wire.kafka.messages.delete_acls import (
 Parsed = Sequence[AclFilter] | StreamhouseError
 
 
-@handles(DeleteAclsRequest, (1, 3), needs=(need((Operation.ALTER, ResourceType.CLUSTER)),))
+@handles(DeleteAclsRequest, (1, 3), needs=needs(Operation.ALTER, ResourceType.CLUSTER))
 async def handle(context: Context, request: DeleteAclsRequest) -> HandlerResult:
     access = context.broker.security.access
     try:

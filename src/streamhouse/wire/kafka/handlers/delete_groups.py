@@ -8,7 +8,7 @@ Versions    v2 flexible · v3 error text
 
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -20,7 +20,7 @@ from streamhouse.wire.kafka.messages.delete_groups import (
 from streamhouse.wire.kafka.resources import split_groups
 
 
-@handles(DeleteGroupsRequest, (0, 3), needs=(need((Operation.DELETE, ResourceType.GROUP)),))
+@handles(DeleteGroupsRequest, (0, 3), needs=needs(Operation.DELETE, ResourceType.GROUP))
 async def handle(context: Context, request: DeleteGroupsRequest) -> HandlerResult:
     allowed, denied = split_groups(context, Operation.DELETE, request.groups_names)
     outcomes = {**await context.broker.groups.delete(allowed), **denied}

@@ -19,7 +19,7 @@ from typing import Final
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import TopicPartition
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -41,7 +41,7 @@ MAX_TIMEOUT_S: Final = 300.0
 UNKNOWN_WATERMARK: Final = -1
 
 
-@handles(DeleteRecordsRequest, (0, 2), needs=(need((Operation.DELETE, ResourceType.TOPIC)),))
+@handles(DeleteRecordsRequest, (0, 2), needs=needs(Operation.DELETE, ResourceType.TOPIC))
 async def handle(context: Context, request: DeleteRecordsRequest) -> HandlerResult:
     timeout_s = min(max(request.timeout_ms / 1000, LEAST_TIMEOUT_S), MAX_TIMEOUT_S)
     return DeleteRecordsResponse(

@@ -15,7 +15,7 @@ from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import TopicId
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.model.topic import Topic
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -30,7 +30,7 @@ from streamhouse.wire.kafka.schema import ZERO_UUID
 IDS_SINCE: Final = 6
 
 
-@handles(DeleteTopicsRequest, (1, 6), needs=(need((Operation.DELETE, ResourceType.TOPIC)),))
+@handles(DeleteTopicsRequest, (1, 6), needs=needs(Operation.DELETE, ResourceType.TOPIC))
 async def handle(context: Context, request: DeleteTopicsRequest) -> HandlerResult:
     requested = (
         request.topics

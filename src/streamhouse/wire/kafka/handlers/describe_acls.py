@@ -12,7 +12,7 @@ from itertools import groupby
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.access import Acl, AclFilter, Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.access import OPERATION_CODES, PATTERN_CODES, PERMISSION_CODES, TYPE_CODES
 from streamhouse.wire.kafka.acls import filters_of
 from streamhouse.wire.kafka.api_registry import handles
@@ -25,7 +25,7 @@ from streamhouse.wire.kafka.messages.describe_acls import (
 )
 
 
-@handles(DescribeAclsRequest, (1, 3), needs=(need((Operation.DESCRIBE, ResourceType.CLUSTER)),))
+@handles(DescribeAclsRequest, (1, 3), needs=needs(Operation.DESCRIBE, ResourceType.CLUSTER))
 async def handle(context: Context, request: DescribeAclsRequest) -> HandlerResult:
     try:
         context.check_cluster(Operation.DESCRIBE)

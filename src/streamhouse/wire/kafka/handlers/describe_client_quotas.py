@@ -10,7 +10,7 @@ Versions    v1 flexible
 from typing import Final
 
 from streamhouse.model.access import Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.model.quota import ADDRESS_ENTITY, CLIENT_ENTITY, DEFAULT, USER_ENTITY, Quota, QuotaEntity
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -30,7 +30,7 @@ EXACT, DEFAULT_NAME, ANY_NAME = range(3)
 MATCHES: Final = (EXACT, DEFAULT_NAME, ANY_NAME)
 
 
-@handles(DescribeClientQuotasRequest, (0, 1), needs=(need((Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)),))
+@handles(DescribeClientQuotasRequest, (0, 1), needs=needs(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER))
 async def handle(context: Context, request: DescribeClientQuotasRequest) -> HandlerResult:
     if not context.allows_cluster(Operation.DESCRIBE_CONFIGS):
         return DescribeClientQuotasResponse(

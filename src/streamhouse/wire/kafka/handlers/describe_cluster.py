@@ -10,7 +10,7 @@ Versions    v1 endpoint type · v2 fenced brokers
 from typing import Final
 
 from streamhouse.model.access import Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import all_of, need
 from streamhouse.wire.kafka.access import NOT_REQUESTED, cluster_operations
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -28,7 +28,7 @@ CONTROLLERS: Final = 2
 @handles(
     DescribeClusterRequest,
     (0, 2),
-    needs=(need((Operation.DESCRIBE, ResourceType.CLUSTER), when="for authorised operations"),),
+    needs=all_of(need((Operation.DESCRIBE, ResourceType.CLUSTER), when="for authorised operations")),
 )
 async def handle(context: Context, request: DescribeClusterRequest) -> HandlerResult:
     if request.endpoint_type == CONTROLLERS:

@@ -24,7 +24,7 @@ from streamhouse.broker.catalog.kafka_configs import AgentConfig, Overrides
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import all_of, need
 from streamhouse.model.topic import Topic
 from streamhouse.model.topic_settings import REPLICATION_FACTOR, TOPIC_SETTINGS, TopicSetting
 from streamhouse.wire.kafka.api_registry import handles
@@ -56,7 +56,7 @@ DERIVED: Final = frozenset({"flush.ms", "remote.storage.enable", "retention.ms",
 @handles(
     DescribeConfigsRequest,
     (1, 4),
-    needs=(
+    needs=all_of(
         need((Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC), when="of a topic"),
         need((Operation.DESCRIBE_CONFIGS, ResourceType.GROUP), when="of a group"),
         need((Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER), when="of a broker, or of client metrics"),

@@ -12,7 +12,7 @@ from typing import Final
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.access import Operation, Principal, ResourceType
 from streamhouse.model.credentials import DelegationToken
-from streamhouse.model.needs import need
+from streamhouse.model.needs import all_of, need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.delegation_tokens import is_owner_or_renewer, usable_tokens
@@ -30,12 +30,12 @@ REQUESTER_SINCE: Final = 3
 @handles(
     DescribeDelegationTokenRequest,
     (1, 3),
-    needs=(
+    needs=all_of(
         need(
             (Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN),
             (Operation.DESCRIBE_TOKENS, ResourceType.USER),
             when="for tokens of others",
-        ),
+        )
     ),
 )
 async def handle(context: Context, request: DescribeDelegationTokenRequest) -> HandlerResult:

@@ -15,7 +15,7 @@ from streamhouse.errors import GroupNotFound, StreamhouseError
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, Resource, ResourceType
 from streamhouse.model.group import GroupState
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.access import NOT_REQUESTED, authorized_operations
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -30,7 +30,7 @@ from streamhouse.wire.kafka.resources import split_groups
 NOT_FOUND_SINCE: Final = 6
 
 
-@handles(DescribeGroupsRequest, (0, 6), needs=(need((Operation.DESCRIBE, ResourceType.GROUP)),))
+@handles(DescribeGroupsRequest, (0, 6), needs=needs(Operation.DESCRIBE, ResourceType.GROUP))
 async def handle(context: Context, request: DescribeGroupsRequest) -> HandlerResult:
     allowed, denied = split_groups(context, Operation.DESCRIBE, request.groups)
     result = {**await context.broker.groups.describe(allowed), **denied}

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import PartitionId, TopicPartition
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.model.topic import Topic
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -27,7 +27,7 @@ from streamhouse.wire.kafka.messages.describe_log_dirs import (
 )
 
 
-@handles(DescribeLogDirsRequest, (1, 5), needs=(need((Operation.DESCRIBE, ResourceType.CLUSTER)),))
+@handles(DescribeLogDirsRequest, (1, 5), needs=needs(Operation.DESCRIBE, ResourceType.CLUSTER))
 async def handle(context: Context, request: DescribeLogDirsRequest) -> HandlerResult:
     if not context.allows_cluster(Operation.DESCRIBE):
         return DescribeLogDirsResponse(error_code=context.count_error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))

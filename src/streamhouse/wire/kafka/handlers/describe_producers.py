@@ -15,7 +15,7 @@ from streamhouse.format.producer_snapshot import ProducerEntry
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import TopicPartition, check_topic_name
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.describe_producers import (
@@ -29,7 +29,7 @@ from streamhouse.wire.kafka.messages.describe_producers import (
 NONE: Final = -1
 
 
-@handles(DescribeProducersRequest, (0, 0), needs=(need((Operation.READ, ResourceType.TOPIC)),))
+@handles(DescribeProducersRequest, (0, 0), needs=needs(Operation.READ, ResourceType.TOPIC))
 async def handle(context: Context, request: DescribeProducersRequest) -> HandlerResult:
     # A short request can have a long response, so repeated partitions are returned once.
     requested: dict[str, dict[int, None]] = {}

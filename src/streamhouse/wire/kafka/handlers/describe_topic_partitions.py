@@ -19,7 +19,7 @@ from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, Resource, ResourceType
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.model.topic import Topic
 from streamhouse.wire.kafka.access import authorized_operations
 from streamhouse.wire.kafka.api_registry import handles
@@ -37,7 +37,7 @@ from streamhouse.wire.kafka.resources import MAX_NAMED, find_topic, replicas_of
 MAX_PARTITIONS: Final = 2000
 
 
-@handles(DescribeTopicPartitionsRequest, (0, 0), needs=(need((Operation.DESCRIBE, ResourceType.TOPIC)),))
+@handles(DescribeTopicPartitionsRequest, (0, 0), needs=needs(Operation.DESCRIBE, ResourceType.TOPIC))
 async def handle(context: Context, request: DescribeTopicPartitionsRequest) -> HandlerResult:
     try:
         names = await _names(context, request)

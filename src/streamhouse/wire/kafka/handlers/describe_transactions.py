@@ -15,7 +15,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import PartitionId, TopicId
-from streamhouse.model.needs import need
+from streamhouse.model.needs import all_of, need
 from streamhouse.model.transaction import StoredTransaction
 from streamhouse.model.transaction import TransactionState as State
 from streamhouse.wire.kafka.api_registry import handles
@@ -36,7 +36,9 @@ NOT_STARTED: Final = -1
 @handles(
     DescribeTransactionsRequest,
     (0, 0),
-    needs=(need((Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)), need((Operation.DESCRIBE, ResourceType.TOPIC))),
+    needs=all_of(
+        need((Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)), need((Operation.DESCRIBE, ResourceType.TOPIC))
+    ),
 )
 async def handle(context: Context, request: DescribeTransactionsRequest) -> HandlerResult:
     named = dict.fromkeys(request.transactional_ids)

@@ -13,7 +13,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.credentials import User
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -25,7 +25,7 @@ from streamhouse.wire.kafka.messages.describe_user_scram_credentials import (
 )
 
 
-@handles(DescribeUserScramCredentialsRequest, (0, 0), needs=(need((Operation.DESCRIBE, ResourceType.CLUSTER)),))
+@handles(DescribeUserScramCredentialsRequest, (0, 0), needs=needs(Operation.DESCRIBE, ResourceType.CLUSTER))
 async def handle(context: Context, request: DescribeUserScramCredentialsRequest) -> HandlerResult:
     try:
         context.check_cluster(Operation.DESCRIBE)

@@ -21,7 +21,7 @@ from streamhouse.errors import StreamhouseError, UnknownTopic
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import TopicPartition
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.model.topic import Topic
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -39,7 +39,7 @@ PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
 
-@handles(ElectLeadersRequest, (0, 2), needs=(need((Operation.ALTER, ResourceType.CLUSTER)),))
+@handles(ElectLeadersRequest, (0, 2), needs=needs(Operation.ALTER, ResourceType.CLUSTER))
 async def handle(context: Context, request: ElectLeadersRequest) -> HandlerResult:
     if not context.allows_cluster(Operation.ALTER):
         return _denied(context, request)

@@ -18,7 +18,7 @@ from typing import Final
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.access import Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -30,7 +30,7 @@ CODES: Final = VersionedCodes(fenced_since=2, abortable_since=4)
 BUMPS_SINCE: Final = 5
 
 
-@handles(EndTxnRequest, (0, 5), needs=(need((Operation.WRITE, ResourceType.TRANSACTIONAL_ID)),))
+@handles(EndTxnRequest, (0, 5), needs=needs(Operation.WRITE, ResourceType.TRANSACTIONAL_ID))
 async def handle(context: Context, request: EndTxnRequest) -> HandlerResult:
     if not request.transactional_id:
         return EndTxnResponse(error_code=context.count_error(ErrorCode.INVALID_REQUEST))

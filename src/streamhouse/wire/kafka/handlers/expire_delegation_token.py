@@ -8,7 +8,7 @@ Versions    v2 flexible
 """
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.model.needs import OPEN
+from streamhouse.model.needs import LOGGED_IN
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.delegation_tokens import token_to_change, usable_tokens
@@ -19,7 +19,7 @@ from streamhouse.wire.kafka.messages.expire_delegation_token import (
 )
 
 
-@handles(ExpireDelegationTokenRequest, (1, 2), needs=OPEN)
+@handles(ExpireDelegationTokenRequest, (1, 2), needs=LOGGED_IN)
 async def handle(context: Context, request: ExpireDelegationTokenRequest) -> HandlerResult:
     tokens = usable_tokens(context)
     if isinstance(tokens, ErrorCode):

@@ -26,7 +26,7 @@ from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.fetch import FetchResult, PartitionFetch
 from streamhouse.model.names import TopicId, TopicPartition
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import CloseConnection, Context, HandlerResult, PendingResponse
 from streamhouse.wire.kafka.errors import ErrorCode, read_error_code
@@ -51,7 +51,7 @@ FULL_EPOCHS: Final = (0, -1)
 """Session epochs of full fetch requests: to open a session, or without one."""
 
 
-@handles(FetchRequest, (4, 18), needs=(need((Operation.READ, ResourceType.TOPIC)),))
+@handles(FetchRequest, (4, 18), needs=needs(Operation.READ, ResourceType.TOPIC))
 async def handle(context: Context, request: FetchRequest) -> HandlerResult:
     replica = request.replica_state.replica_id if request.replica_state is not None else request.replica_id
     if replica >= 0:

@@ -15,7 +15,7 @@ from typing import Final
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import all_of, need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -34,7 +34,7 @@ NO_NODE: Final = -1
 @handles(
     FindCoordinatorRequest,
     (0, 6),
-    needs=(
+    needs=all_of(
         need((Operation.DESCRIBE, ResourceType.GROUP), when="for a group"),
         need((Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID), when="for a transactional id"),
     ),

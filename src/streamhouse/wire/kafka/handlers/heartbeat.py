@@ -10,13 +10,13 @@ Versions    v3 static members · v4 flexible
 from streamhouse.broker.groups import MemberRef
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.access import Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
-@handles(HeartbeatRequest, (0, 4), needs=(need((Operation.READ, ResourceType.GROUP)),))
+@handles(HeartbeatRequest, (0, 4), needs=needs(Operation.READ, ResourceType.GROUP))
 async def handle(context: Context, request: HeartbeatRequest) -> HandlerResult:
     caller = MemberRef(
         member_id=request.member_id, instance_id=request.group_instance_id, generation=request.generation_id

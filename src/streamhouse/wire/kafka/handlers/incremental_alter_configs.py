@@ -25,7 +25,7 @@ from streamhouse.broker.catalog.kafka_configs import AgentSetting
 from streamhouse.errors import InvalidConfig, Rejected, StreamhouseError
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import all_of, need
 from streamhouse.model.topic import find_setting
 from streamhouse.model.topic_settings import SettingType, TopicSetting, split_list
 from streamhouse.wire.kafka.api_registry import handles
@@ -55,7 +55,7 @@ CHANGES: Final = frozenset(map(int, Change))
 @handles(
     IncrementalAlterConfigsRequest,
     (0, 1),
-    needs=(
+    needs=all_of(
         need((Operation.ALTER_CONFIGS, ResourceType.TOPIC), when="of a topic"),
         need((Operation.ALTER_CONFIGS, ResourceType.GROUP), when="of a group"),
         need((Operation.ALTER_CONFIGS, ResourceType.CLUSTER), when="of a broker, or of client metrics"),

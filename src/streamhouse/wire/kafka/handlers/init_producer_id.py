@@ -20,7 +20,7 @@ from typing import Final
 
 from streamhouse.errors import Retriable, StreamhouseError
 from streamhouse.model.access import Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import all_of, need
 from streamhouse.model.transaction import ProducerIdentity
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -38,7 +38,7 @@ NONE: Final = -1
 @handles(
     InitProducerIdRequest,
     (0, 5),
-    needs=(
+    needs=all_of(
         need((Operation.WRITE, ResourceType.TRANSACTIONAL_ID), when="with a transactional id"),
         need(
             (Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),

@@ -22,7 +22,7 @@ from streamhouse.broker.groups import JoinRequest, JoinResult
 from streamhouse.errors import MemberIdRequired, StreamhouseError
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.group import OfferedProtocol
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult, PendingResponse
 from streamhouse.wire.kafka.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -33,7 +33,7 @@ NULLS_SINCE: Final = 7
 SKIP_SINCE: Final = 9
 
 
-@handles(JoinGroupRequest, (0, 9), needs=(need((Operation.READ, ResourceType.GROUP)),))
+@handles(JoinGroupRequest, (0, 9), needs=needs(Operation.READ, ResourceType.GROUP))
 async def handle(context: Context, request: JoinGroupRequest) -> HandlerResult:
     join = JoinRequest(
         member_id=request.member_id,

@@ -13,7 +13,7 @@ from streamhouse.broker.groups import LeaveRequest
 from streamhouse.errors import StreamhouseError, UnknownMember
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -22,7 +22,7 @@ from streamhouse.wire.kafka.messages.leave_group import LeaveGroupRequest, Leave
 MANY_SINCE: Final = 3
 
 
-@handles(LeaveGroupRequest, (0, 5), needs=(need((Operation.READ, ResourceType.GROUP)),))
+@handles(LeaveGroupRequest, (0, 5), needs=needs(Operation.READ, ResourceType.GROUP))
 async def handle(context: Context, request: LeaveGroupRequest) -> HandlerResult:
     leavers = (
         [LeaveRequest(member_id=member.member_id, instance_id=member.group_instance_id) for member in request.members]

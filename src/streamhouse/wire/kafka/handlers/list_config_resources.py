@@ -12,7 +12,7 @@ from typing import Final
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.access import Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -26,7 +26,7 @@ from streamhouse.wire.kafka.resources import ConfigResourceType
 TYPES_SINCE: Final = 1
 
 
-@handles(ListConfigResourcesRequest, (0, 1), needs=(need((Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)),))
+@handles(ListConfigResourcesRequest, (0, 1), needs=needs(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER))
 async def handle(context: Context, request: ListConfigResourcesRequest) -> HandlerResult:
     if not context.allows_cluster(Operation.DESCRIBE_CONFIGS):
         return ListConfigResourcesResponse(error_code=context.count_error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))

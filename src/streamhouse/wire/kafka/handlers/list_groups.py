@@ -9,7 +9,7 @@ Versions    v3 flexible · v4 states · v5 types
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.access import Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import all_of, need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
@@ -18,7 +18,7 @@ from streamhouse.wire.kafka.messages.list_groups import ListedGroup, ListGroupsR
 @handles(
     ListGroupsRequest,
     (0, 5),
-    needs=(need((Operation.DESCRIBE, ResourceType.CLUSTER), (Operation.DESCRIBE, ResourceType.GROUP)),),
+    needs=all_of(need((Operation.DESCRIBE, ResourceType.CLUSTER), (Operation.DESCRIBE, ResourceType.GROUP))),
 )
 async def handle(context: Context, request: ListGroupsRequest) -> HandlerResult:
     try:

@@ -22,7 +22,7 @@ from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.fetch import OffsetResult
 from streamhouse.model.names import TopicPartition
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode, read_error_code
@@ -54,7 +54,7 @@ READ_COMMITTED: Final = 1
 NONE_FOUND: Final = OffsetResult(-1)
 
 
-@handles(ListOffsetsRequest, (1, 11), needs=(need((Operation.DESCRIBE, ResourceType.TOPIC)),))
+@handles(ListOffsetsRequest, (1, 11), needs=needs(Operation.DESCRIBE, ResourceType.TOPIC))
 async def handle(context: Context, request: ListOffsetsRequest) -> HandlerResult:
     committed = request.isolation_level == READ_COMMITTED
     requested = Counter((topic.name, part.partition_index) for topic in request.topics for part in topic.partitions)

@@ -12,7 +12,7 @@ from itertools import groupby
 from streamhouse.broker.admin.cluster_admin import PartitionStatus
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.access import Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.list_partition_reassignments import (
@@ -23,7 +23,7 @@ from streamhouse.wire.kafka.messages.list_partition_reassignments import (
 )
 
 
-@handles(ListPartitionReassignmentsRequest, (0, 0), needs=(need((Operation.DESCRIBE, ResourceType.CLUSTER)),))
+@handles(ListPartitionReassignmentsRequest, (0, 0), needs=needs(Operation.DESCRIBE, ResourceType.CLUSTER))
 async def handle(context: Context, request: ListPartitionReassignmentsRequest) -> HandlerResult:
     try:
         context.check_cluster(Operation.DESCRIBE)

@@ -16,7 +16,7 @@ import jsonschema_rs
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.access import Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.model.transaction import TransactionState as State
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -33,7 +33,7 @@ MAX_PATTERN_CHARS: Final = 1000
 _BOUNDED: Final = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
 
 
-@handles(ListTransactionsRequest, (0, 2), needs=(need((Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)),))
+@handles(ListTransactionsRequest, (0, 2), needs=needs(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID))
 async def handle(context: Context, request: ListTransactionsRequest) -> HandlerResult:
     known = {state.value: state for state in State}
     states = {known[name] for name in request.state_filters if name in known}

@@ -29,7 +29,7 @@ from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, Resource, ResourceType
 from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import PartitionId, TopicId, check_topic_name
-from streamhouse.model.needs import need
+from streamhouse.model.needs import all_of, need
 from streamhouse.model.topic import Topic
 from streamhouse.wire.kafka.access import NOT_REQUESTED, authorized_operations, cluster_operations
 from streamhouse.wire.kafka.api_registry import handles
@@ -52,7 +52,7 @@ IDS_SINCE: Final = 12
 @handles(
     MetadataRequest,
     (0, 13),
-    needs=(
+    needs=all_of(
         need((Operation.DESCRIBE, ResourceType.TOPIC)),
         need(
             (Operation.CREATE, ResourceType.CLUSTER),

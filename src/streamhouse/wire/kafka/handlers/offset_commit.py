@@ -21,7 +21,7 @@ from streamhouse.errors import GroupNotFound, StreamhouseError
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import TopicPartition
-from streamhouse.model.needs import need
+from streamhouse.model.needs import all_of, need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -42,7 +42,7 @@ NO_RETENTION: Final = -1
 @handles(
     OffsetCommitRequest,
     (2, 10),
-    needs=(need((Operation.READ, ResourceType.GROUP)), need((Operation.READ, ResourceType.TOPIC))),
+    needs=all_of(need((Operation.READ, ResourceType.GROUP)), need((Operation.READ, ResourceType.TOPIC))),
 )
 async def handle(context: Context, request: OffsetCommitRequest) -> HandlerResult:
     if not context.allows(Operation.READ, ResourceType.GROUP, request.group_id):

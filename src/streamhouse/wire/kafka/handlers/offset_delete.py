@@ -11,7 +11,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import TopicPartition
-from streamhouse.model.needs import need
+from streamhouse.model.needs import all_of, need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -26,7 +26,7 @@ from streamhouse.wire.kafka.messages.offset_delete import (
 @handles(
     OffsetDeleteRequest,
     (0, 0),
-    needs=(need((Operation.DELETE, ResourceType.GROUP)), need((Operation.READ, ResourceType.TOPIC))),
+    needs=all_of(need((Operation.DELETE, ResourceType.GROUP)), need((Operation.READ, ResourceType.TOPIC))),
 )
 async def handle(context: Context, request: OffsetDeleteRequest) -> HandlerResult:
     topics = {topic.name: [part.partition_index for part in topic.partitions] for topic in request.topics}

@@ -27,7 +27,7 @@ from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.group import CommittedOffset
 from streamhouse.model.group_requests import Stable
 from streamhouse.model.names import TopicPartition
-from streamhouse.model.needs import need
+from streamhouse.model.needs import all_of, need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -85,7 +85,7 @@ CommittedByPartition = Stable | StreamhouseError
 @handles(
     OffsetFetchRequest,
     (1, 10),
-    needs=(need((Operation.DESCRIBE, ResourceType.GROUP)), need((Operation.DESCRIBE, ResourceType.TOPIC))),
+    needs=all_of(need((Operation.DESCRIBE, ResourceType.GROUP)), need((Operation.DESCRIBE, ResourceType.TOPIC))),
 )
 async def handle(context: Context, request: OffsetFetchRequest) -> HandlerResult:
     if context.version >= MANY_SINCE:

@@ -14,7 +14,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import TopicPartition
-from streamhouse.model.needs import need
+from streamhouse.model.needs import all_of, need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import read_error_code
@@ -30,7 +30,7 @@ from streamhouse.wire.kafka.messages.offset_for_leader_epoch import (
 @handles(
     OffsetForLeaderEpochRequest,
     (2, 4),
-    needs=(need((Operation.DESCRIBE, ResourceType.TOPIC), (Operation.CLUSTER_ACTION, ResourceType.CLUSTER)),),
+    needs=all_of(need((Operation.DESCRIBE, ResourceType.TOPIC), (Operation.CLUSTER_ACTION, ResourceType.CLUSTER))),
 )
 async def handle(context: Context, request: OffsetForLeaderEpochRequest) -> HandlerResult:
     return OffsetForLeaderEpochResponse(

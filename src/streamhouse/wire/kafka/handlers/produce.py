@@ -36,7 +36,7 @@ from streamhouse.errors import BadRecords, InvalidRecord, NotLeader, Streamhouse
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import TopicId, TopicPartition
-from streamhouse.model.needs import need
+from streamhouse.model.needs import all_of, need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import CloseConnection, Context, HandlerResult, PendingResponse
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -95,7 +95,7 @@ class TopicOutcome(NamedTuple):
     ProduceRequest,
     (3, 13),
     advertised=0,
-    needs=(
+    needs=all_of(
         need((Operation.WRITE, ResourceType.TOPIC)),
         need((Operation.WRITE, ResourceType.TRANSACTIONAL_ID), when="in a transaction"),
     ),

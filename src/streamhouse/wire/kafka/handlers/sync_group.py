@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 from streamhouse.broker.groups import SyncRequest
 from streamhouse.errors import InconsistentProtocol, StreamhouseError
 from streamhouse.model.access import Operation, ResourceType
-from streamhouse.model.needs import need
+from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult, PendingResponse
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -25,7 +25,7 @@ from streamhouse.wire.kafka.schema import Response
 PROTOCOL_SINCE: Final = 5
 
 
-@handles(SyncGroupRequest, (0, 5), needs=(need((Operation.READ, ResourceType.GROUP)),))
+@handles(SyncGroupRequest, (0, 5), needs=needs(Operation.READ, ResourceType.GROUP))
 async def handle(context: Context, request: SyncGroupRequest) -> HandlerResult:
     if not context.allows(Operation.READ, ResourceType.GROUP, request.group_id):
         return SyncGroupResponse(error_code=context.count_error(ErrorCode.GROUP_AUTHORIZATION_FAILED))

@@ -21,7 +21,7 @@ from streamhouse.errors import GroupNotFound, InvalidTransactionState, Streamhou
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import TopicPartition
-from streamhouse.model.needs import need
+from streamhouse.model.needs import all_of, need
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -47,7 +47,7 @@ CODES: Final = VersionedCodes(fenced_since=NEVER, abortable_since=ABORTABLE_SINC
 @handles(
     TxnOffsetCommitRequest,
     (0, 6),
-    needs=(
+    needs=all_of(
         need((Operation.WRITE, ResourceType.TRANSACTIONAL_ID)),
         need((Operation.READ, ResourceType.GROUP)),
         need((Operation.READ, ResourceType.TOPIC)),

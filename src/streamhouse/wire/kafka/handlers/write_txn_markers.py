@@ -17,7 +17,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import AGENT, Operation, ResourceType
 from streamhouse.model.names import TopicId, TopicPartition
-from streamhouse.model.needs import need
+from streamhouse.model.needs import all_of, need
 from streamhouse.model.transaction import Marker, ProducerIdentity
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
@@ -40,12 +40,12 @@ Named = Sequence[tuple[WritableTxnMarkerTopic, str | ErrorCode]]
 @handles(
     WriteTxnMarkersRequest,
     (1, 2),
-    needs=(
+    needs=all_of(
         need(
             (Operation.ALTER, ResourceType.CLUSTER),
             (Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
             processes=(AGENT,),
-        ),
+        )
     ),
 )
 async def handle(context: Context, request: WriteTxnMarkersRequest) -> HandlerResult:
