@@ -174,9 +174,11 @@ def test_timeouts_and_task_groups_work_as_ever() -> None:
 def test_clocks_that_were_set_apart_agree_after_the_faults_and_none_goes_back() -> None:
     loop = SimLoop(random.Random(1))
     agents, database = SimClock(loop), SimClock(loop)
-    agents.jump(5_000)
-    agents.jump(-8_000)
-    settle(agents, database)
-    assert agents.now_ms() == database.now_ms() == agents.latest_ms()
-    settle(agents, agents)
-    assert agents.now_ms() == database.now_ms()
+
+    async def main() -> None:
+        agents.jump(5_000)
+        agents.jump(-8_000)
+        settle(agents, database)
+        assert agents.now_ms() == database.now_ms() == agents.latest_ms()
+
+    run(main(), loop)
