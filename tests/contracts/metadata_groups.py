@@ -20,7 +20,8 @@ from streamhouse.model.group import (
     StoredGroup,
     StoredMember,
 )
-from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
+from streamhouse.model.group_lag import LagHistory, LagSample, WaitingPartition
+from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId, TopicPartition
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.transaction_store import OffsetsRequest
 from tests.contracts.clocks import ManualClock
@@ -214,6 +215,26 @@ class GroupContract:
         [again] = await lead(sharded, ALICE, shard())
         await sharded.commit_groups(ALICE, [commit(again, 1, put(3))])
         assert await offsets(sharded) == {0: 3}
+
+    async def test_the_lag_of_a_group_is_kept_until_the_group_goes_or_nobody_measures_it(
+        self, sharded: MetadataStore, mine: PartitionState
+    ) -> None:
+        waiting = (WaitingPartition(TopicPartition("orders", 3), -1, 5),)
+        mine_lag = LagHistory("g", (LagSample(1000, 7, None), LagSample(2500, 9, 40)), waiting)
+        other_lag = LagHistory("other", (LagSample(1000, 1, 0),))
+        await sharded.commit_groups(
+            ALICE, [commit(mine, 1, PutGroup(group=group()), PutGroup(group=group("other")), put(7))]
+        )
+        await sharded.put_group_lags([mine_lag, other_lag], now_ms=3000, forget_ms=1000)
+        everybody = ["g", "nobody", "other"]
+        assert await sharded.group_lags(everybody) == [mine_lag, other_lag]
+        assert await sharded.group_lags(["other"]) == [other_lag]
+        await sharded.commit_groups(ALICE, [commit(mine, 2, DropGroup(group_id="g"))])
+        assert await sharded.group_lags(everybody) == [other_lag]
+        await sharded.put_group_lags([], now_ms=4000, forget_ms=1000)
+        assert await sharded.group_lags(everybody) == [other_lag]
+        await sharded.put_group_lags([], now_ms=4001, forget_ms=1000)
+        assert await sharded.group_lags(everybody) == []
 
     async def test_dropping_an_offset_of_another_time_leaves_it(
         self, sharded: MetadataStore, mine: PartitionState

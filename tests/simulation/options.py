@@ -416,6 +416,7 @@ def _group_settings(chance: random.Random) -> GroupSettings:
         commit_changes=chance.choice((1, 4, 10_000)),
         max_waiting_changes=chance.choice((20, 100_000)),
         watch_s=chance.choice((0.1, 1.0)),
+        lag_interval_s=0,
     )
 
 

@@ -388,6 +388,7 @@ MAY_SCAN = {
     "list_workers": "a row for each SQL worker",
     "forget_workers": "a row for each SQL worker",
     "insert_partitions": "counts up",
+    "forget_old_group_lags": "a row for each group, seldom",
     "list_acls": "lists all rules, which agents keep in memory",
     "count_acls": "counts all rules, when there is a new one",
     "list_users": "lists all users",

@@ -31,6 +31,7 @@ from streamhouse.broker.failover.wal_reappend import WalReappend
 from streamhouse.broker.fetch.fetch import Fetcher
 from streamhouse.broker.fetch.list_offsets import ListOffsets
 from streamhouse.broker.fetch.read_plans import ReadPlans, RunListing
+from streamhouse.broker.forwarding.lag_monitor import GroupLagMonitor
 from streamhouse.broker.forwarding.producer_ids import ProducerIdAllocator
 from streamhouse.broker.forwarding.records import RecordService
 from streamhouse.broker.groups import Groups
@@ -102,6 +103,7 @@ class Broker:
 
         # Both at any agent, for HTTP and gRPC; and read plans for jobs.
         self.records = RecordService(dependencies, self)
+        self.group_lag = GroupLagMonitor(dependencies, self, reader=self.records.lag_reader)
         self.run_listing = RunListing(dependencies)
         self.settled = StableFlushedOffset(dependencies, reader=self.reader)
         self.plans = ReadPlans(
@@ -232,6 +234,7 @@ class Broker:
             loops.create_task(self.retention.run(), name="collection")
             loops.create_task(self.compactor.run(), name="compaction")
             loops.create_task(self.object_check.run(), name="object-check")
+            loops.create_task(self.group_lag.run(), name="group-lag")
 
     def _current(self) -> AgentSession:
         return self._session_manager.current()

@@ -17,7 +17,6 @@ from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.format.batch import Buffer
 from streamhouse.model.access import Caller
 from streamhouse.model.external_commit import FreezeRequest, FrozenPartition, Outcome
-from streamhouse.model.group import CommittedOffset
 from streamhouse.model.names import PartitionId, SessionId, TopicPartition
 from streamhouse.model.transaction import Marker
 from streamhouse.retry import RetryDeadline
@@ -98,10 +97,6 @@ class AgentClient(Protocol):
         ...
 
     async def describe_group(self, at: Address, group_id: str, *, timeout_s: float) -> "DescribedGroup": ...
-
-    async def committed(
-        self, at: Address, group_id: str, *, timeout_s: float
-    ) -> Mapping[TopicPartition, CommittedOffset]: ...
 
     async def commit(
         self, at: Address, group_id: str, offsets: "Mapping[TopicPartition, OffsetToCommit]", *, timeout_s: float

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.segments.block_cache import CacheCounters
 from streamhouse.broker.wal.base import WalRequestStats
+from streamhouse.model.group_lag import GroupLag
 
 PIPELINE_GAUGES: Final = {
     "lag_records": "Records that a pipeline's topics hold beyond it.",
@@ -36,6 +37,7 @@ class BrokerMetrics(Collector):
         yield from self._caches()
         yield from self._disk()
         yield from self._partitions()
+        yield from group_lag_metrics(self._broker.group_lag.lags, limit=self._broker.settings.groups.max_lag_partitions)
 
     def describe(self) -> Iterable[Metric]:
         return []
@@ -240,6 +242,36 @@ def _wal_costs(costs: WalRequestStats) -> Iterable[Metric]:
     yield _counter("wal_deletes", "Objects of the write-ahead log that were deleted.", costs.deletes)
     yield _counter("wal_object_bytes", "Bytes of the write-ahead log's objects.", costs.object_bytes)
     yield _counter("wal_batch_bytes", "Bytes of the batches in them.", costs.batch_bytes)
+
+
+def group_lag_metrics(lags: Iterable[GroupLag], *, limit: int) -> Iterable[Metric]:
+    """The lag of the groups that this agent coordinates, under the names of kafka-lag-exporter; of at most `limit`
+    partitions."""
+    at, of = ["group", "topic", "partition"], ["group"]
+    records = GaugeMetricFamily("kafka_consumergroup_group_lag", "Records that a group has not committed.", labels=at)
+    seconds = GaugeMetricFamily(
+        "kafka_consumergroup_group_lag_seconds", "Age of the first record that is not committed.", labels=at
+    )
+    total = GaugeMetricFamily("kafka_consumergroup_group_sum_lag", "Lag of a group in all its partitions.", labels=of)
+    worst = GaugeMetricFamily(
+        "kafka_consumergroup_group_max_lag_seconds", "The longest lag of a group in any of its partitions.", labels=of
+    )
+    health = GaugeMetricFamily("streamhouse_group_health", "What the lag of a group says.", labels=["group", "health"])
+    left = limit
+    for lag in lags:
+        sample = lag.sample
+        total.add_metric([lag.group_id], sample.records)
+        health.add_metric([lag.group_id, lag.health], 1)
+        if sample.lag_ms is not None:
+            worst.add_metric([lag.group_id], sample.lag_ms / 1000)
+        for each in lag.partitions[: max(left, 0)]:
+            labels = [lag.group_id, each.name.topic, str(each.name.partition)]
+            if each.lag is not None:
+                records.add_metric(labels, each.lag)
+            if each.lag_ms is not None:
+                seconds.add_metric(labels, each.lag_ms / 1000)
+        left -= len(lag.partitions)
+    yield from (records, seconds, total, worst, health)
 
 
 def _counter(name: str, about: str, value: float) -> CounterMetricFamily:

@@ -19,6 +19,7 @@ from streamhouse.cli.commands import (
     consume,
     dev,
     groups,
+    lag,
     partitions,
     pipelines,
     produce,
@@ -165,6 +166,7 @@ app.add_typer(topics.app, name="topics")
 app.command("produce", cls=Command, help=produce.HELP, short_help="Write records to a topic.")(produce.produce)
 app.command("consume", cls=Command, help=consume.HELP, short_help="Read a topic.")(consume.consume)
 app.add_typer(groups.app, name="groups")
+app.command("lag", cls=Command, help=lag.HELP, short_help="Show how far consumer groups are behind.")(lag.lag)
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(schemas.app, name="schemas")
 app.add_typer(cluster.app, name="agents")

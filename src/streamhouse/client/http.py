@@ -20,6 +20,8 @@ from streamhouse.client.types import (
     AgentStatus,
     DamagedLog,
     Examination,
+    GroupStanding,
+    GroupStandings,
     PartitionStatus,
     Segment,
     Transaction,
@@ -261,6 +263,17 @@ class Http:
         """Delete one of them; returns how many files or objects went."""
         path = f"/v1/damaged-logs/{quote(session, safe='')}"
         return self._decoded(await self.send("DELETE", path), path, _Discarded).files
+
+    # --- groups
+
+    async def group_lags(self) -> list[GroupStanding]:
+        """The lag of all groups as it was last measured, with its history."""
+        return (await self._get("/v1/lag", {"history": "true"}, GroupStandings)).groups
+
+    async def group_lag(self, group: str) -> GroupStanding:
+        """The lag of a group now, in every partition; raises `GroupNotFound`."""
+        path = f"/v1/groups/{quote(group, safe='')}/lag"
+        return self._named(await self.send("GET", path), path, GroupStanding)
 
     # --- transactions
 

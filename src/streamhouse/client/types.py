@@ -222,6 +222,43 @@ class TransactionPartition(Struct, frozen=True, kw_only=True):
     partition: int
 
 
+class LagSample(Struct, frozen=True, kw_only=True):
+    at_ms: int
+    lag: int
+    lag_ms: int | None = None
+
+
+class PartitionStanding(Struct, frozen=True, kw_only=True):
+    """The position of a group in a partition, as `GET /v1/groups/{group}/lag` returns it."""
+
+    topic: str
+    partition: int
+    committed: int | None = None
+    committed_at_ms: int | None = None
+    end: int | None = None
+    lag: int | None = None
+    lag_ms: int | None = None
+    stuck: bool = False
+    member: str | None = None
+
+
+class GroupStanding(Struct, frozen=True, kw_only=True):
+    """How far a group is behind; `at_ms` is None if nothing was measured yet. `partitions` only of a single group."""
+
+    group: str
+    health: str
+    lag: int
+    at_ms: int | None = None
+    lag_ms: int | None = None
+    records_per_second: float | None = None
+    history: list[LagSample] = []
+    partitions: list[PartitionStanding] = []
+
+
+class GroupStandings(Struct, frozen=True, kw_only=True):
+    groups: list[GroupStanding]
+
+
 class Transaction(Struct, frozen=True, kw_only=True):
     """A transactional id and its last transaction, as `GET /v1/transactions` returns it; `state` is Kafka's name.
     `open_for_ms` is None unless it is ongoing or completing."""

@@ -512,6 +512,17 @@ class GroupSettings(Section, frozen=True, kw_only=True):
         ),
     ] = 100_000
     watch_s: Annotated[float, about("longest time until an expired member session is noticed", gt=0)] = 1.0
+    lag_interval_s: Annotated[
+        float, about("interval of measuring the lag of groups, for metrics and its history; 0 turns it off", ge=0)
+    ] = 30.0
+    max_lag_partitions: Annotated[
+        int,
+        about(
+            "partitions of groups that one agent measures in an interval, and has in its metrics; further groups have "
+            "their turn in the next one",
+            gt=0,
+        ),
+    ] = 5000
 
 
 class SchemaSettings(Section, frozen=True, kw_only=True):

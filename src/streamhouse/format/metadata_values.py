@@ -1,7 +1,10 @@
-"""Encoded values in columns of the metadata store: members of a group, keys of a view.
+"""Encoded values in columns of the metadata store: members and lag of a group, keys of a view.
 
 Members are MessagePack: an array of the version and the members; a member is an array of its fields in the order of
 `_Member`. A later version may append fields to a member: readers skip what they don't know.
+
+The lag of a group is MessagePack too: an array of the version, the samples (milliseconds since the one before, records,
+milliseconds of lag or null) and the waiting partitions (topic, number, committed offset, since when).
 
 A view's key is stored twice: as a text to look it up by, made of its values' texts whatever their types (a URL has no
 types), and as a text that sorts as the values do: numbers by size, texts by their UTF-8 bytes.
@@ -16,6 +19,8 @@ import msgspec
 
 from streamhouse.errors import Internal
 from streamhouse.model.group import OfferedProtocol, StoredMember
+from streamhouse.model.group_lag import LagHistory, LagSample, WaitingPartition
+from streamhouse.model.names import TopicPartition
 
 VERSION: Final = 1
 
@@ -36,8 +41,44 @@ class _Members(msgspec.Struct, array_like=True, frozen=True):
     members: tuple[_Member, ...]
 
 
+class _Lag(msgspec.Struct, array_like=True, frozen=True):
+    version: int
+    samples: tuple[tuple[int, int, int | None], ...]
+    waiting: tuple[tuple[str, int, int, int], ...]
+
+
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(_Members)
+_LAG_DECODER: Final = msgspec.msgpack.Decoder(_Lag)
+
+
+def encode_lag(history: LagHistory) -> bytes:
+    before_ms = 0
+    samples = list[tuple[int, int, int | None]]()
+    for each in history.samples:
+        samples.append((each.at_ms - before_ms, each.records, each.lag_ms))
+        before_ms = each.at_ms
+    waiting = tuple((*each.name, each.committed, each.since_ms) for each in history.waiting)
+    return _ENCODER.encode(_Lag(VERSION, tuple(samples), waiting))
+
+
+def decode_lag(group_id: str, data: bytes) -> LagHistory:
+    """Decode a group's lag. Damaged bytes, or those of another version, are an empty history: it is only measured."""
+    try:
+        decoded = _LAG_DECODER.decode(data)
+    except msgspec.DecodeError:
+        return LagHistory(group_id)
+    if decoded.version != VERSION:
+        return LagHistory(group_id)
+    at_ms, samples = 0, list[LagSample]()
+    for since_ms, records, lag_ms in decoded.samples:
+        at_ms += since_ms
+        samples.append(LagSample(at_ms, records, lag_ms))
+    waiting = tuple(
+        WaitingPartition(TopicPartition(topic, number), committed, since_ms)
+        for topic, number, committed, since_ms in decoded.waiting
+    )
+    return LagHistory(group_id, tuple(samples), waiting)
 
 
 def encode_members(members: Iterable[StoredMember]) -> bytes:

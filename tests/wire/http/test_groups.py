@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+import time
 from typing import Any
 
 import httpx
@@ -148,3 +149,42 @@ async def test_a_member_whose_assignment_lies_about_its_lengths_is_told_without_
         assert told["state"] == "Stable"
     finally:
         await client.close()
+
+
+async def test_lag_in_time_is_the_age_of_the_first_record_that_is_not_committed(site: Site) -> None:
+    old = {"value": "old", "partition": 0, "timestamp_ms": 1_000}
+    now_ms = time.time_ns() // 1_000_000
+    new = {"value": "new", "partition": 1, "timestamp_ms": now_ms - 5_000}
+    for record in (old, new):
+        assert (await site.http.post("/v1/topics/orders/records", json={"records": [record]})).is_success
+    await reset(site, offset=10, topics=[{"topic": "orders"}])
+    told = (await site.http.get(f"{BILLING}/lag")).json()
+    first, second = told["partitions"]
+    assert (first["lag"], second["lag"], told["lag"]) == (1, 1, 2)
+    assert first["lag_ms"] >= now_ms - 1_000
+    assert 5_000 <= second["lag_ms"] < 60_000
+    assert told["lag_ms"] == first["lag_ms"]
+    assert first["committed_at_ms"] >= now_ms
+    await reset(site, to="latest")
+    told = (await site.http.get(f"{BILLING}/lag")).json()
+    assert {each["lag_ms"] for each in told["partitions"]} == {0}
+    assert (told["health"], told["lag_ms"]) == ("caught up", 0)
+
+
+async def test_measured_lag_is_listed_with_its_history_and_stands_in_the_metrics(site: Site) -> None:
+    await reset(site, to="earliest", topics=[{"topic": "orders"}])
+    assert (await site.http.get("/v1/lag")).json()["groups"][0]["at_ms"] is None
+    monitor = site.agent.broker.group_lag
+    await monitor.measure()
+    await reset(site, offset=4)
+    await monitor.measure()
+    (listed,) = (await site.http.get("/v1/lag", params={"history": "true"})).json()["groups"]
+    assert (listed["group"], listed["lag"]) == ("billing", 12)
+    assert [each["lag"] for each in listed["history"]] == [20, 12]
+    page = (await site.http.get("/metrics")).text
+    assert 'kafka_consumergroup_group_lag{group="billing",partition="0",topic="orders"} 6.0' in page
+    assert 'kafka_consumergroup_group_sum_lag{group="billing"} 12.0' in page
+    assert 'kafka_consumergroup_group_max_lag_seconds{group="billing"}' in page
+    assert (await site.http.delete(BILLING)).status_code == 204
+    await monitor.measure()
+    assert "billing" not in (await site.http.get("/metrics")).text

@@ -63,14 +63,12 @@ class GroupService:
         )
 
     async def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
-        """The group's committed offsets; raises `GroupNotFound`."""
+        """The group's committed offsets, which any agent reads; raises `GroupNotFound`."""
 
-        async def here() -> Mapping[TopicPartition, CommittedOffset]:
+        async def attempt(_: RetryDeadline) -> Mapping[TopicPartition, CommittedOffset]:
             return _or_raise((await self._here.groups.fetch({group_id: None}))[group_id])
 
-        offsets = await self._at_coordinator(
-            group_id, here, lambda at, left_s: self._dependencies.agents.committed(at, group_id, timeout_s=left_s)
-        )
+        offsets = await self._retry(attempt)
         if not offsets:
             await self.describe(group_id)
         return offsets

@@ -13,7 +13,7 @@ from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.forwarding.acks import BufferedAcks, FlushWaiter
 from streamhouse.broker.forwarding.fan_out import FanOutFetch
 from streamhouse.broker.forwarding.forwarding_producer import ForwardingProducer
-from streamhouse.broker.forwarding.group_lag import PartitionLag, group_lag
+from streamhouse.broker.forwarding.group_lag import GroupLagReader
 from streamhouse.broker.forwarding.groups import GroupService
 from streamhouse.broker.forwarding.leader_lookup import LeaderLookup, LocalBroker, OffsetLookup
 from streamhouse.broker.forwarding.publish import PublishService
@@ -21,6 +21,7 @@ from streamhouse.broker.groups import DescribedGroup, ListedGroup, OffsetToCommi
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.fetch import FetchResult, OffsetResult, PartitionFetch
 from streamhouse.model.group import CommittedOffset
+from streamhouse.model.group_lag import GroupLag, LagHistory
 from streamhouse.model.group_requests import Outcomes
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt
@@ -28,6 +29,7 @@ from streamhouse.model.record import Acks, NewRecord, Receipt
 
 class RecordService:
     def __init__(self, dependencies: Dependencies, here: LocalBroker) -> None:
+        self._dependencies = dependencies
         leader_lookup = LeaderLookup(dependencies, here)
         self.buffered_acks = BufferedAcks(dependencies)
         self.stored = FlushWaiter(dependencies, here)
@@ -38,7 +40,9 @@ class RecordService:
         self._reading = FanOutFetch(dependencies, here, leader_lookup=leader_lookup)
         self._offsets = OffsetLookup(dependencies, here, leader_lookup=leader_lookup)
         self._groups = GroupService(dependencies, here)
-        self._catalog = here.catalog
+        self.lag_reader = GroupLagReader(
+            dependencies, here, groups=self._groups, offsets=self._offsets, read=self._read_first_batches
+        )
 
     def __repr__(self) -> str:
         return f"<RecordService {self.delivery!r} {self.stored!r}>"
@@ -92,6 +96,9 @@ class RecordService:
         """
         return await self._reading.read(fetches, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
 
+    async def _read_first_batches(self, fetches: Sequence[PartitionFetch]) -> Sequence[FetchResult]:
+        return await self.read(fetches, max_bytes=1, min_bytes=0, max_wait_s=0.0)
+
     async def earliest(self, name: TopicPartition) -> OffsetResult:
         return await self._offsets.earliest(name)
 
@@ -118,15 +125,16 @@ class RecordService:
         return await self._groups.describe(group_id)
 
     async def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
-        """The group's offsets; raises `GroupNotFound`. `committed_at_ms` is -1 if another agent coordinates
-        the group."""
+        """The group's offsets; raises `GroupNotFound`."""
         return await self._groups.committed(group_id)
 
-    async def lag(self, group_id: str) -> Sequence[PartitionLag]:
+    async def lag(self, group_id: str) -> GroupLag:
         """The group's lag in every partition that it reads; raises `GroupNotFound`."""
-        group = await self._groups.describe(group_id)
-        committed = await self._groups.committed(group_id)
-        return await group_lag(group, committed, catalog=self._catalog, offsets=self._offsets)
+        return await self.lag_reader.lag(group_id)
+
+    async def lag_histories(self, group_ids: Sequence[str]) -> Sequence[LagHistory]:
+        """The lag of these groups as it was last measured, by group id; unknown ones are left out."""
+        return await self._dependencies.metadata.group_lags(group_ids) if group_ids else []
 
     async def commit(self, group_id: str, offsets: Mapping[TopicPartition, OffsetToCommit]) -> Outcomes:
         """Reset offsets of a group without members, else raises `NonEmptyGroup`; returns the outcome per partition."""

@@ -16,6 +16,7 @@ from streamhouse.config.fields import Address
 from streamhouse.model.cluster import AbandonedRange, Change, Membership, PartitionState, PutReport, Session
 from streamhouse.model.external_commit import ExternalCommit, QueryId, StoredCommit
 from streamhouse.model.group import CommittedOffset, GroupOffset, ShardCommit, StoredGroup
+from streamhouse.model.group_lag import LagHistory
 from streamhouse.model.names import Epoch, NodeId, PartitionId, SessionId, TopicId
 from streamhouse.model.segment import Run, SegmentCommit
 from streamhouse.model.topic import Topic
@@ -427,6 +428,14 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
     async def groups_to_review(self, shards: Sequence[PartitionId], *, before_ms: int, now_ms: int) -> Sequence[str]:
         """Groups of these shards without offsets, or with one committed at `before_ms` or earlier, or one that expires
         by `now_ms`."""
+        ...
+
+    async def put_group_lags(self, histories: Sequence[LagHistory], *, now_ms: int, forget_ms: int) -> None:
+        """Keep what was measured of groups, and forget what is older than `forget_ms`."""
+        ...
+
+    async def group_lags(self, group_ids: Sequence[str]) -> Sequence[LagHistory]:
+        """What is known of the lag of these groups, by group id; unknown ones are left out."""
         ...
 
     # --- producers

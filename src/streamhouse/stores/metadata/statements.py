@@ -143,6 +143,10 @@ class Statements:
     drop_group: str
     groups_to_review: str
     drop_groups_of_topic: str
+    put_group_lag: str
+    group_lags: str
+    forget_group_lag: str
+    forget_old_group_lags: str
     drop_shards_of_topic: str
     # offsets
     put_offset: str

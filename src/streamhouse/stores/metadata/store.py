@@ -185,6 +185,8 @@ class SqlMetadataStore:
     load_groups = read_one(groups.load_groups)
     committed_offsets = read_snapshot(groups.committed_offsets)
     groups_to_review = read_one(groups.groups_to_review)
+    put_group_lags = write(groups.put_group_lags)
+    group_lags = read_one(groups.group_lags)
 
     # --- producers
 

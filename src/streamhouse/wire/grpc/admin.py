@@ -6,11 +6,11 @@ from typing import Final
 from streamhouse import __version__
 from streamhouse.broker.admin.cluster_admin import AgentStatus, PartitionStatus
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.forwarding.group_lag import PartitionLag
 from streamhouse.config import Address
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.group import OFFSETS_TOPIC
+from streamhouse.model.group_lag import PartitionLag
 from streamhouse.model.group_requests import OffsetToCommit, Outcomes
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.topic import Topic, topic_values
@@ -201,7 +201,7 @@ class GroupAdmin:
         )
 
     async def lag(self, request: pb.GetGroupLagRequest, call: Call) -> pb.GetGroupLagResponse:
-        lags = await self._broker.records.lag(partition_name(request.group_id, "group_id"))
+        lags = (await self._broker.records.lag(partition_name(request.group_id, "group_id"))).partitions
         parts = [_lag_message(each) for each in lags if call.access.allows_topic(Operation.DESCRIBE, each.name.topic)]
         return pb.GetGroupLagResponse(partitions=parts, total_lag=sum(max(0, each.lag) for each in parts))
 

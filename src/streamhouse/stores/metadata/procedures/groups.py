@@ -5,11 +5,14 @@ Owns        applying the changes that the guard allows, in their order; reading 
 Leaves      the guard's decision to `commit_guard`, the meaning of changes to the broker's groups
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
+from streamhouse.format.metadata_values import decode_lag, encode_lag
 from streamhouse.model.cluster import SessionState
 from streamhouse.model.group import DropGroup, DropOffset, GroupChange, PutGroup, PutOffset, ShardCommit
+from streamhouse.model.group_lag import LagHistory
 from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.stores.metadata.base import OffsetStored, ShardGroup
 from streamhouse.stores.metadata.commit_guard import LastCommit, decide_group_commits
@@ -76,6 +79,19 @@ async def groups_to_review(
     return [row["group_id"] for row in await tx.rows(tx.sql.groups_to_review, params)]
 
 
+async def put_group_lags(tx: Transaction, histories: Sequence[LagHistory], *, now_ms: int, forget_ms: int) -> None:
+    await tx.change_each(
+        tx.sql.put_group_lag,
+        ({"group_id": each.group_id, "at_ms": now_ms, "history": encode_lag(each)} for each in histories),
+    )
+    await tx.change(tx.sql.forget_old_group_lags, {"before_ms": now_ms - forget_ms})
+
+
+async def group_lags(tx: Transaction, group_ids: Sequence[str]) -> Sequence[LagHistory]:
+    rows = await tx.rows(tx.sql.group_lags, {"group_ids": json.dumps([[each] for each in group_ids])})
+    return [decode_lag(row["group_id"], row["history"]) for row in rows]
+
+
 async def _change(tx: Transaction, shard: PartitionId, kind: type[GroupChange], changes: Iterable[GroupChange]) -> None:
     """Apply adjacent changes of one kind with one statement."""
     if kind is PutOffset:
@@ -101,4 +117,5 @@ async def _drop_group(tx: Transaction, shard: PartitionId, change: DropGroup) ->
     if not change.unless_offsets:
         await tx.change(tx.sql.drop_offsets_of_group, named)
         await tx.change(tx.sql.drop_pending_of_group, named)
+    await tx.change(tx.sql.forget_group_lag, named)
     await tx.change(tx.sql.drop_group, {**partition_params(shard), **named})

@@ -57,3 +57,23 @@ DELETE FROM consumer_groups WHERE topic_id = :topic_id;
 -- name: drop_shards_of_topic
 -- Part of deleting the internal topic: its shards' last commits.
 DELETE FROM group_shards WHERE topic_id = :topic_id;
+
+-- name: put_group_lag
+-- What was measured of a group's lag.
+INSERT INTO group_lag (group_id, at_ms, history) VALUES (:group_id, :at_ms, :history)
+ON CONFLICT (group_id) DO UPDATE SET at_ms = excluded.at_ms, history = excluded.history;
+
+-- name: group_lags
+-- What is known of the lag of the groups in a JSON array of [group id].
+SELECT l.group_id, l.history
+FROM json_each(:group_ids) AS wanted
+JOIN group_lag AS l ON l.group_id = wanted.value ->> 0
+ORDER BY l.group_id;
+
+-- name: forget_group_lag
+-- Part of deleting a group.
+DELETE FROM group_lag WHERE group_id = :group_id;
+
+-- name: forget_old_group_lags
+-- What nobody has measured for long: its group is gone with its topic of shards.
+DELETE FROM group_lag WHERE at_ms < :before_ms;

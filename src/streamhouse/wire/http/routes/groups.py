@@ -2,12 +2,14 @@
 
 GET    /v1/groups                  all groups
 GET    /v1/groups/{group}          its members, and the partitions assigned to each
-GET    /v1/groups/{group}/lag      committed offsets and lag of its partitions
+GET    /v1/groups/{group}/lag      committed offsets and lag of its partitions, in records and in time
+GET    /v1/lag                     the lag of all groups as it was last measured; ?history=true with that of a day
 POST   /v1/groups/{group}/reset    {"to": "earliest"} or {"offset": 7} or {"timestamp_ms": …} or {"shift": -10}
 DELETE /v1/groups/{group}          delete it with its offsets; like a reset, only without members
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -15,15 +17,16 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.forwarding import group_lag
 from streamhouse.errors import GroupNotFound, UnknownTopic
 from streamhouse.format.consumer_protocol import assigned_partitions
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
 from streamhouse.model.group import CommittedOffset, GroupState
-from streamhouse.model.group_requests import DescribedGroup, DescribedMember, OffsetToCommit
+from streamhouse.model.group_lag import GroupHealth, GroupLag, LagHistory, LagSample, PartitionLag, records_per_s
+from streamhouse.model.group_requests import DescribedGroup, DescribedMember, ListedGroup, OffsetToCommit
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.needs import Right, all_of, lists, need, needs
+from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.http.errors import FieldError, Unprocessable
 from streamhouse.wire.http.operations import MAX_BODY_BYTES, MAX_INT, MAX_LONG, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.records.pages import each_of
@@ -65,23 +68,52 @@ class GroupDetails(GroupView, frozen=True, kw_only=True):
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """The position of a group in a partition. `committed` is null without a committed offset; `lag` then counts from
-    the log start. `end` and `lag` are null if the topic was deleted or the leader is unavailable."""
+    the log start. `lag_ms` is the age of the first record that is not committed. `end` and `lag` are null if the topic
+    was deleted or the leader is unavailable. `stuck`: records wait, and the committed offset did not move lately."""
 
     topic: str
     partition: int
     committed: int | None
+    committed_at_ms: int | None
     end: int | None
     lag: int | None
+    lag_ms: int | None
+    stuck: bool
+    member: str | None
     metadata: str
 
 
-class Lag(msgspec.Struct, frozen=True, kw_only=True):
-    """All partitions of topics that the group has committed offsets of, or that its members read. `lag` is the sum of
-    the known lags."""
+class LagSampleView(msgspec.Struct, frozen=True, kw_only=True):
+    at_ms: int
+    lag: int
+    lag_ms: int | None
+
+
+class GroupLagView(msgspec.Struct, frozen=True, kw_only=True):
+    """The lag of a group: `lag` is the sum of the known lags of its partitions, `lag_ms` the longest of theirs.
+    `records_per_second` is how it changed in the last ten minutes, negative while the group catches up."""
 
     group: str
+    health: GroupHealth
+    at_ms: int | None
     lag: int
+    lag_ms: int | None
+    records_per_second: float | None
+    history: list[LagSampleView]
+
+
+class Lag(GroupLagView, frozen=True, kw_only=True):
+    """With all partitions of topics that the group has committed offsets of, or that its members read."""
+
     partitions: list[Standing]
+
+
+class GroupLags(msgspec.Struct, frozen=True, kw_only=True):
+    groups: list[GroupLagView]
+
+
+class LagQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    history: Annotated[bool, Meta(description="with samples of the last day")] = False
 
 
 class ResetTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -124,25 +156,35 @@ class GroupCalls:
         self._broker = broker
 
     async def list_groups(self, call: Call[NoQuery, None]) -> Response:
-        access, groups = call.access, await self._broker.records.groups()
-        if not access.allows_cluster(AclOperation.DESCRIBE):
-            groups = [
-                each for each in groups if access.allows(AclOperation.DESCRIBE, ResourceType.GROUP, each.group_id)
-            ]
+        groups = await self._visible_groups(call.access)
         views = [GroupView(group=each.group_id, state=each.state, protocol_type=each.protocol_type) for each in groups]
         return json_response(Groups(groups=views))
+
+    async def _visible_groups(self, access: RequestAccess) -> Sequence[ListedGroup]:
+        groups = await self._broker.records.groups()
+        if access.allows_cluster(AclOperation.DESCRIBE):
+            return groups
+        return [each for each in groups if access.allows(AclOperation.DESCRIBE, ResourceType.GROUP, each.group_id)]
 
     async def get_group(self, call: Call[NoQuery, None]) -> Response:
         return json_response(_details(await self._broker.records.describe_group(call.path["group"])))
 
     async def get_lag(self, call: Call[NoQuery, None]) -> Response:
-        group = call.path["group"]
-        standings = [
-            _standing(each)
-            for each in await self._broker.records.lag(group)
-            if call.access.allows_topic(AclOperation.DESCRIBE, each.name.topic)
+        lag = await self._broker.records.lag(call.path["group"])
+        visible = [each for each in lag.partitions if call.access.allows_topic(AclOperation.DESCRIBE, each.name.topic)]
+        if len(visible) < len(lag.partitions):  # what is kept is of all of them
+            lag = replace(lag, partitions=visible, samples=())
+        return json_response(_lag_view(lag))
+
+    async def list_lags(self, call: Call[LagQuery, None]) -> Response:
+        groups = await self._visible_groups(call.access)
+        histories = {
+            each.group_id: each for each in await self._broker.records.lag_histories([each.group_id for each in groups])
+        }
+        views = [
+            _history_view(histories.get(each.group_id, LagHistory(each.group_id)), each, call.query) for each in groups
         ]
-        return json_response(Lag(group=group, lag=sum(each.lag or 0 for each in standings), partitions=standings))
+        return json_response(GroupLags(groups=views))
 
     async def reset_group(self, call: Call[NoQuery, Reset]) -> Response:
         group, reset = call.path["group"], call.body
@@ -183,6 +225,17 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             tag=TAG,
             query=NoQuery,
             answer=Groups,
+        ),
+        Operation(
+            method="GET",
+            path="/v1/lag",
+            handler=calls.list_lags,
+            needs=lists(AclOperation.DESCRIBE, ResourceType.GROUP, about="all of them with describe on the cluster"),
+            summary="How far behind all groups are",
+            about="As the agents that coordinate them last measured it: `at_ms` says when.",
+            tag=TAG,
+            query=LagQuery,
+            answer=GroupLags,
         ),
         Operation(
             method="GET",
@@ -266,14 +319,49 @@ def _member(member: DescribedMember) -> MemberView:
     )
 
 
-def _standing(lag: group_lag.PartitionLag) -> Standing:
+def _lag_view(lag: GroupLag) -> Lag:
+    samples = (*lag.samples, lag.sample)
+    return Lag(
+        group=lag.group_id,
+        health=lag.health,
+        at_ms=lag.at_ms,
+        lag=lag.sample.records,
+        lag_ms=lag.sample.lag_ms,
+        records_per_second=records_per_s(samples),
+        history=[_sample_view(each) for each in samples],
+        partitions=[_standing(each, now_ms=lag.at_ms) for each in lag.partitions],
+    )
+
+
+def _history_view(history: LagHistory, group: ListedGroup, query: LagQuery) -> GroupLagView:
+    last = history.samples[-1] if history.samples else None
+    return GroupLagView(
+        group=group.group_id,
+        health=history.health(has_members=group.state is not GroupState.EMPTY),
+        at_ms=last.at_ms if last else None,
+        lag=last.records if last else 0,
+        lag_ms=last.lag_ms if last else None,
+        records_per_second=records_per_s(history.samples),
+        history=[_sample_view(each) for each in history.samples] if query.history else [],
+    )
+
+
+def _sample_view(sample: LagSample) -> LagSampleView:
+    return LagSampleView(at_ms=sample.at_ms, lag=sample.records, lag_ms=sample.lag_ms)
+
+
+def _standing(lag: PartitionLag, *, now_ms: int) -> Standing:
     committed = lag.committed
     return Standing(
         topic=lag.name.topic,
         partition=lag.name.partition,
         committed=None if committed is None else committed.offset,
+        committed_at_ms=None if committed is None else committed.committed_at_ms,
         end=lag.end,
         lag=lag.lag,
+        lag_ms=lag.lag_ms,
+        stuck=lag.is_stuck(now_ms),
+        member=lag.member_id,
         metadata="" if committed is None else committed.metadata,
     )
 

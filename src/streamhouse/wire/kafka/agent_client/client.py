@@ -16,7 +16,6 @@ from streamhouse.config import AgentClientSettings
 from streamhouse.config.fields import Address
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.model.fetch import FetchResult, OffsetResult, PartitionFetch
-from streamhouse.model.group import CommittedOffset
 from streamhouse.model.group_requests import Outcomes
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.transaction import Marker
@@ -30,7 +29,6 @@ from streamhouse.wire.kafka.messages.fetch import FetchResponse
 from streamhouse.wire.kafka.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from streamhouse.wire.kafka.messages.list_offsets import ListOffsetsResponse
 from streamhouse.wire.kafka.messages.offset_commit import OffsetCommitResponse
-from streamhouse.wire.kafka.messages.offset_fetch import OffsetFetchResponse
 from streamhouse.wire.kafka.messages.produce import ProduceResponse
 from streamhouse.wire.kafka.messages.write_txn_markers import WriteTxnMarkersResponse
 from streamhouse.wire.kafka.schema import Buffer
@@ -113,16 +111,6 @@ class KafkaAgentClient:
                 REQUESTS, request, groups.DESCRIBE_VERSION, DescribeGroupsResponse, timeout_s=timeout_s
             )
             return groups.described_group(response, at, group_id)
-
-    async def committed(
-        self, at: Address, group_id: str, *, timeout_s: float
-    ) -> Mapping[TopicPartition, CommittedOffset]:
-        request = groups.offset_fetch_request(group_id)
-        async with self._agent(at) as agent:
-            response = await agent.send(
-                REQUESTS, request, groups.OFFSET_FETCH_VERSION, OffsetFetchResponse, timeout_s=timeout_s
-            )
-            return groups.committed_offsets(response, at, group_id)
 
     async def commit(
         self, at: Address, group_id: str, offsets: Mapping[TopicPartition, OffsetToCommit], *, timeout_s: float

@@ -10,7 +10,7 @@ from typing import Final
 from streamhouse.broker.groups import DescribedGroup, DescribedMember, ListedGroup, OffsetToCommit
 from streamhouse.config.fields import Address
 from streamhouse.errors import GroupNotFound
-from streamhouse.model.group import CommittedOffset, GroupState
+from streamhouse.model.group import GroupState
 from streamhouse.model.group_requests import Outcomes
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.codec import MalformedMessage
@@ -23,11 +23,6 @@ from streamhouse.wire.kafka.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
-)
-from streamhouse.wire.kafka.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchResponse,
 )
 
 LIST_VERSION: Final = 5
@@ -77,32 +72,6 @@ def described_group(response: DescribeGroupsResponse, at: Address, group_id: str
             for each in reported.members
         ),
     )
-
-
-def offset_fetch_request(group_id: str) -> OffsetFetchRequest:
-    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
-
-
-def committed_offsets(
-    response: OffsetFetchResponse, at: Address, group_id: str
-) -> dict[TopicPartition, CommittedOffset]:
-    """The committed offsets; the response has no commit times."""
-    if len(response.groups) != 1:
-        raise MalformedMessage(f"a response for one group has {len(response.groups)} parts")
-    (reported,) = response.groups
-    if reported.error_code != ErrorCode.NONE:
-        raise error_from_code(reported.error_code, None, at=at, what=group_id)
-    return {
-        TopicPartition(topic.name, part.partition_index): CommittedOffset(
-            offset=part.committed_offset,
-            leader_epoch=part.committed_leader_epoch,
-            metadata=part.metadata or "",
-            committed_at_ms=-1,
-        )
-        for topic in reported.topics
-        for part in topic.partitions
-        if part.error_code == ErrorCode.NONE and part.committed_offset >= 0
-    }
 
 
 def commit_request(group_id: str, offsets: Mapping[TopicPartition, OffsetToCommit]) -> OffsetCommitRequest:

@@ -31,3 +31,11 @@ FOR KEY SHARE OF p
 ON CONFLICT (group_id, topic_id, partition) DO UPDATE SET
     committed_offset = excluded.committed_offset, leader_epoch = excluded.leader_epoch, metadata = excluded.metadata,
     committed_at_ms = excluded.committed_at_ms, expires_at_ms = excluded.expires_at_ms;
+
+-- name: put_group_lag
+-- What was measured of the lag of groups.
+INSERT INTO group_lag (group_id, at_ms, history)
+SELECT new.group_id, new.at_ms, new.history
+FROM unnest(:group_id::text[], :at_ms::bigint[], :history::bytea[]) AS new (group_id, at_ms, history)
+ORDER BY new.group_id
+ON CONFLICT (group_id) DO UPDATE SET at_ms = excluded.at_ms, history = excluded.history;
