@@ -172,7 +172,7 @@ simulate: $(STAMP) ## one agent, or a team, on a seeded event loop with faults; 
 	$(BIN)/python -W ignore -m tests.simulation --seeds $(SEEDS) $(if $(PROFILE),--profile $(PROFILE)) $(ARGS)
 
 .PHONY: mutants
-mutants: $(STAMP) ## every guard taken out in turn, with a control run of the same seed; writes the table in docs/reliability.md
+mutants: $(STAMP) ## every guard taken out in turn, with a control run of the same seed; finds new seeds, writes the table; ARGS='--budget-s 60 NAME'
 	$(BIN)/python -W ignore -m tests.simulation.mutants --write $(ARGS)
 
 .PHONY: crash

@@ -1,23 +1,24 @@
-"""Noticing: seeds are run with a guard taken out of the product until one of them fails.
+"""Noticing: seeds are run with a guard taken out of the product until one of them violates what the guard keeps.
 
-    python -m tests.simulation.noticing [NAME…]    lines for the table below: after changes that seeds take another way
-                                                   by; all mutations, or those that `make test` shows as expensive
+Owns        all mutations; `noticed.json`, which says where looking for each begins; the search
+Leaves      what is broken, and how, to the mutations; what breaks by it to `scenario`; writing to `mutants`
 
-Owns        all mutations; where looking for each begins
-Leaves      what is broken, and how, to the mutations; what breaks by it to `scenario`
+Each change of the product or of the simulator sends seeds another way, and one that noticed may no longer do so. Then
+the search goes on with others: `make mutants` writes down what it finds.
 """
 
-import logging
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
-from typing import Final
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, count
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import pytest
 
 from tests.simulation.group_mutations import GROUP_MUTATIONS
 from tests.simulation.job_mutations import JOB_MUTATIONS
-from tests.simulation.mutation import Mutation, Patch
+from tests.simulation.mutation import Mutation
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.placing_mutations import PLACING_MUTATIONS
 from tests.simulation.scenario import Outcome, run_seed
@@ -34,61 +35,52 @@ ALL: Final[Mapping[str, Mutation]] = {
 }
 NO_TRANSACTIONS: Final = {"transactors": 0, "committed_followers": 0}
 """Where it isn't about them, there are none: other things happen more often."""
-NOTICED: Final[Mapping[str, int]] = {
-    "a PUT may overwrite": 1,
-    "a WAL is removed before its recovery is finished": 94,
-    "a claim frees the leases": 1,
-    "a closed log is not sealed": 83,
-    "a dead session's log is not sealed": 2,
-    "a duplicate is answered before its original is durable": 14,
-    "a flush gives up after a failure": 1,
-    "a gap is called out of order where a partition has moved": 278,
-    "a marker is taken however late it comes": 26,
-    "a placed run carries no producers": 11,
-    "a rebalance waits for ever": 22,
-    "a rebalance waits for nobody": 3,
-    "a refused batch is overtaken": 3,
-    "a repeated commit is not recognised": 6,
-    "a repeated placement is not recognised": 6,
-    "an agent stops without flushing": 6,
-    "an answer counts though a marker came meanwhile": 300,
-    "an unfinished hold goes on under its epoch": 252,
-    "appends are acknowledged without a valid lease": 3,
-    "assignments are handed out before they are durable": 330,
-    "blocks are not checked": 1,
-    "commits are not fenced": 6,
-    "deadlines wake nobody": 3,
-    "heartbeats of a claimed session are accepted": 1,
-    "leases of the living are taken": 1,
-    "log objects are deleted before the mark is stored": 6,
-    "memory is not given back": 1,
-    "offsets count before their transaction is decided": 11,
-    "offsets expire too early": 32,
-    "offsets expire under their readers": 1,
-    "offsets never expire": 1,
-    "recovered entries are not replayed for producers": 3,
-    "recovered segments lack the producers": 3,
-    "recovery begins at the first object": 1,
-    "seals are removed with the log": 2,
-    "segments lack the producers": 3,
-    "sequences advance though the append failed": 3,
-    "sessions never end": 8,
-    "the WAL is truncated before the segment is registered": 5,
-    "the generation of a commit is not checked": 13,
-    "the high watermark moves before the commit": 15,
-    "the mark passes what is not flushed": 0,
-    "the member of a commit is not checked": 2,
-    "the next leader doesn't know the producers": 1,
-    "the sweep takes objects of live sessions": 1,
-    "whatever has our name is taken for ours": 1,
-}
+NOTICED_FILE: Final = Path(__file__).with_name("noticed.json")
+NOTICED: Final[Mapping[str, int]] = json.loads(NOTICED_FILE.read_text())
 """Seeds that notice, pass with the guard and cost little. When one no longer does, the others are tried as ever."""
 
 
-def notice(name: str, patch: Patch) -> Outcome | None:
-    """The first seed that violates, without this guard, a rule that its absence is expected to violate."""
-    ALL[name].apply(patch)
-    return next((outcome for seed in _seeds(name) if is_noticed(name, outcome := run(name, seed))), None)
+class Found(NamedTuple):
+    """What a search has found: the first seed that notices and passes with the guard, if there was one in time."""
+
+    noticed: Outcome | None
+    tried: int
+    fails_always: tuple[Outcome, ...]
+    """Runs with the guard in place that failed all the same: no seed may."""
+
+
+def search(name: str, *, budget_s: float | None = None, is_controlled: bool = True) -> Found:
+    """Try the mutation's own seeds, and if a budget is given others after them for as long as it lasts. Not controlled:
+    whether the seed passes with the guard is left to another time."""
+    until = time.monotonic() + (budget_s or 0)
+    tried, fails = 0, list[Outcome]()
+    for seed in _seeds(name, is_endless=budget_s is not None):
+        if budget_s is not None and tried and time.monotonic() >= until:
+            break
+        tried += 1
+        outcome = run_without(name, seed)
+        if not is_noticed(name, outcome):
+            continue
+        if not is_controlled or (control := run(name, seed)).failure is None:
+            return Found(outcome, tried, tuple(fails))
+        fails.append(control)
+    return Found(None, tried, tuple(fails))
+
+
+def cheapest(name: str) -> Found:
+    """Of the mutation's own seeds that notice and pass with the guard, the one that takes the fewest steps."""
+    outcomes = [run_without(name, seed) for seed in ALL[name].range]
+    noticed = sorted((each.steps, each.seed) for each in outcomes if is_noticed(name, each))
+    controls = ((seed, run(name, seed)) for _, seed in noticed)
+    seed = next((seed for seed, control in controls if control.failure is None), None)
+    return Found(next((each for each in outcomes if each.seed == seed), None), len(outcomes), ())
+
+
+def run_without(name: str, seed: int) -> Outcome:
+    """The seed without the guard."""
+    with pytest.MonkeyPatch.context() as patch:
+        ALL[name].apply(patch)
+        return run(name, seed)
 
 
 def is_noticed(name: str, outcome: Outcome) -> bool:
@@ -101,28 +93,15 @@ def run(name: str, seed: int) -> Outcome:
     return run_seed(seed, profile=mutation.profile, tweaks={**NO_TRANSACTIONS, **mutation.tweaks})
 
 
-def _seeds(name: str) -> Iterator[int]:
+def remember(seeds: Mapping[str, int]) -> None:
+    """Write down where looking begins from now on; a mutation whose first seed notices needs no line."""
+    known = {**NOTICED, **seeds}
+    kept = {name: seed for name, seed in sorted(known.items()) if name in ALL and seed != ALL[name].first}
+    NOTICED_FILE.write_text(json.dumps(kept, indent=2) + "\n")
+
+
+def _seeds(name: str, *, is_endless: bool) -> Iterator[int]:
+    own = ALL[name].range
     known = [NOTICED[name]] if name in NOTICED else []
-    return chain(known, (seed for seed in ALL[name].range if seed not in known))
-
-
-def main(names: Sequence[str]) -> None:
-    logging.getLogger("streamhouse").setLevel(logging.CRITICAL)
-    for name in names or sorted(ALL):
-        seed = cheapest_seed(name)
-        if seed is not None and seed != ALL[name].first:
-            sys.stdout.write(f'    "{name}": {seed},\n')
-
-
-def cheapest_seed(name: str) -> int | None:
-    """Of the seeds that fail without this guard and pass with it, the one that takes the fewest steps."""
-    mutation = ALL[name]
-    with pytest.MonkeyPatch.context() as patch:
-        mutation.apply(patch)
-        outcomes = [run(name, seed) for seed in mutation.range]
-    noticed = sorted((outcome.steps, outcome.seed) for outcome in outcomes if is_noticed(name, outcome))
-    return next((seed for _, seed in noticed if not run(name, seed).failure), None)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    others: Iterable[int] = chain(own, count(own.stop)) if is_endless else own
+    return chain(known, (seed for seed in others if seed not in known))

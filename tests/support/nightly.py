@@ -52,6 +52,7 @@ STEPS: Final = (
     made("test-spark", *DEEP, minutes=120),
     made("test-services", *DEEP, minutes=90),
     made("simulate", "SEEDS=2000", minutes=60),
+    made("mutants", minutes=90),
     made("view-queries", "SEEDS=200", minutes=60),
     made("fuzz", "FRAMES=1000000", minutes=30),
     made("fuzz-decoders", "FUZZ_SECONDS=120", minutes=45),
