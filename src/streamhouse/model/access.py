@@ -6,7 +6,7 @@ pattern names. Schema subjects, pipelines, views and tables are resources too.
 
 import ipaddress
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -230,6 +230,21 @@ class AclFilter:
         return acl.names(Resource(acl.resource_type, self.name)) if self.matching else acl.name == self.name
 
 
+class CredentialKind(StrEnum):
+    PASSWORD = "password"
+    KEY = "API key"
+    DELEGATION_TOKEN = "delegation token"
+
+
+class CredentialRef(NamedTuple):
+    """Which stored credential a caller has shown: a user's password, an API key, or a delegation token. `version`
+    changes with the password."""
+
+    kind: CredentialKind
+    name: str
+    version: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """Who stands behind a request, from where, through which listener.
@@ -244,6 +259,8 @@ class Caller:
     groups: tuple[Principal, ...] = ()
     expires_at_ms: int | None = None
     is_unrestricted: bool = False
+    credential: CredentialRef | None = field(default=None, compare=False, repr=False)
+    """What was shown, if it is stored: the caller is nobody any more once it is gone."""
 
     def __str__(self) -> str:
         return f"{self.principal}@{self.host}" if self.host else str(self.principal)

@@ -41,6 +41,11 @@ class ScramCredential:
     stored_key: bytes
     server_key: bytes
 
+    @property
+    def version(self) -> str:
+        """Tells this credential from those before and after it, and says nothing about the password."""
+        return f"{self.mechanism} {hashlib.sha256(self.stored_key).hexdigest()[:32]}"
+
     def __repr__(self) -> str:
         return f"<ScramCredential {self.mechanism} iterations={self.iterations}>"  # never the keys
 

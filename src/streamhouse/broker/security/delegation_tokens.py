@@ -96,10 +96,14 @@ class DelegationTokens:
     def is_expired(self, token: DelegationToken) -> bool:
         return token.expires_at_ms <= self._clock.now_ms()
 
+    async def find(self, token_id: str) -> DelegationToken | None:
+        """A token that has not expired."""
+        token = await self._metadata.find_delegation_token(token_id)
+        return None if token is None or self.is_expired(token) else token
+
     async def find_credential(self, token_id: str, mechanism: ScramMechanism) -> TokenCredential | None:
         """A token and its SCRAM credential, whose password is the HMAC in base64, as in Kafka."""
-        token = await self._metadata.find_delegation_token(token_id)
-        if token is None or self.is_expired(token):
+        if (token := await self.find(token_id)) is None:
             return None
         password = base64.b64encode(self.hmac_of(token_id)).decode()
         # The password has 512 random bits: more iterations would make nothing safer.

@@ -13,9 +13,10 @@ from streamhouse.broker.security.delegation_tokens import DelegationTokens
 from streamhouse.broker.security.quotas import Quotas
 from streamhouse.broker.security.users import Users
 from streamhouse.errors import NotAuthenticated
-from streamhouse.model.access import ANONYMOUS, USER, Caller, Principal
+from streamhouse.model.access import ANONYMOUS, USER, Caller, CredentialKind, CredentialRef, Principal
 from streamhouse.model.cluster import Change, ChangeKind
 from streamhouse.model.credentials import KEY_PREFIX, DelegationToken
+from streamhouse.model.scram import ScramCredential
 
 log = logging.getLogger(__name__)
 
@@ -82,23 +83,25 @@ class Security:
         """The caller whom a client's certificate names."""
         return self._placed(Caller(principal=Principal(USER, name)), host=host, listener=listener)
 
-    def proven(self, name: str, *, host: str, listener: str) -> Caller:
+    def proven(self, name: str, credential: ScramCredential, *, host: str, listener: str) -> Caller:
         """The caller who has proven with SCRAM that it knows the user's password."""
-        return self.certified(name, host=host, listener=listener)
+        shown = CredentialRef(CredentialKind.PASSWORD, name, credential.version)
+        return self._placed(Caller(principal=Principal(USER, name), credential=shown), host=host, listener=listener)
 
     def delegated(self, token: DelegationToken, *, host: str, listener: str) -> Caller:
         """The caller who has proven with SCRAM that it knows a delegation token: it acts as the owner."""
-        caller = Caller(principal=token.owner, expires_at_ms=token.expires_at_ms)
+        shown = CredentialRef(CredentialKind.DELEGATION_TOKEN, token.token_id)
+        caller = Caller(principal=token.owner, expires_at_ms=token.expires_at_ms, credential=shown)
         return self._placed(caller, host=host, listener=listener)
 
     async def log_in(self, name: str, password: str, *, host: str, listener: str) -> Caller:
         """The caller with a password (SASL PLAIN, HTTP Basic); raise `NotAuthenticated`."""
         try:
-            principal = await self.users.check_password(name, password)
+            shown = await self.users.check_password(name, password)
         except NotAuthenticated:
             self.audit.failed_login(name, "password", host=host, listener=listener)
             raise
-        return self._placed(Caller(principal=principal), host=host, listener=listener)
+        return self._placed(Caller(principal=Principal(USER, name), credential=shown), host=host, listener=listener)
 
     async def log_in_with_token(self, token: str, *, host: str, listener: str) -> Caller:
         """The caller with a bearer token (SASL OAUTHBEARER, HTTP, gRPC): a cluster token, an API key, or one of the
@@ -114,12 +117,28 @@ class Security:
     async def _caller_of(self, token: str) -> Caller:
         if token.startswith(KEY_PREFIX):
             key = await self.users.check_key(token)
-            return Caller(principal=key.principal, expires_at_ms=key.expires_at_ms)
+            shown = CredentialRef(CredentialKind.KEY, key.key_id)
+            return Caller(principal=key.principal, expires_at_ms=key.expires_at_ms, credential=shown)
         if token.startswith(PREFIX) and self.tokens is not None:
             return self.tokens.verify(token)
         if self._dependencies.issuer is not None:
             return await self._dependencies.issuer.verify(token)
         raise NotAuthenticated("the token is neither an API key nor a token that this cluster accepts")
+
+    async def holds(self, shown: CredentialRef) -> bool:
+        """Whether a credential that was shown is still there, and still the same."""
+        if shown.kind is not CredentialKind.DELEGATION_TOKEN:
+            return await self.users.holds(shown)
+        tokens = self.delegation_tokens
+        return tokens is not None and await tokens.find(shown.name) is not None
+
+    @property
+    def refresh_s(self) -> float:
+        return self._settings.refresh_s
+
+    def credentials_generation(self) -> int | None:
+        """Grows when stored credentials may have changed; None while changes can't be heard of."""
+        return self.users.generation if self._dependencies.metadata.is_listening else None
 
     def check_unexpired(self, caller: Caller) -> None:
         """Raise `NotAuthenticated` once the caller's credentials are over."""

@@ -14,8 +14,9 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.security.decoys import Decoys
 from streamhouse.errors import InvalidCredentials, NotAuthenticated, TooManyLogins, UnknownKey, UnknownUser
-from streamhouse.model.access import USER, Principal
+from streamhouse.model.access import USER, CredentialKind, CredentialRef, Principal
 from streamhouse.model.credentials import (
     MAX_DESCRIPTION_CHARS,
     MAX_PASSWORD_CHARS,
@@ -42,8 +43,15 @@ KEY_ID_BYTES: Final = 8
 KEY_SECRET_BYTES: Final = 32
 
 
+class Challenge(NamedTuple):
+    """The credential that a login has to prove; a decoy, which no password fits, without `is_stored`."""
+
+    credential: ScramCredential
+    is_stored: bool
+
+
 class _Verified(NamedTuple):
-    principal: Principal
+    credential: CredentialRef
     until: float
 
 
@@ -54,7 +62,8 @@ class Users:
         self._clock = dependencies.clock
         self._threads = ThreadPoolExecutor(self._settings.max_logins, thread_name_prefix="login")
         self._waiting = 0
-        self._secret = secrets.token_bytes(32)  # of this process: names cache entries, salts of users that aren't there
+        self._secret = secrets.token_bytes(32)  # of this process: names cache entries
+        self._decoys = Decoys(dependencies)
         self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
         self._generation = 0
 
@@ -160,22 +169,21 @@ class Users:
 
     # --- checking
 
-    async def check_password(self, name: str, password: str) -> Principal:
-        """The user with this password; raise `NotAuthenticated` for a wrong one, and for a user that isn't there."""
+    async def check_password(self, name: str, password: str) -> CredentialRef:
+        """The stored credential that this password fits; raise `NotAuthenticated` for any other, and for a user that
+        isn't there."""
         entry = self._entry("password", name, password)
         if (remembered := self._remembered(entry)) is not None:
             return remembered
         generation = self._generation
         if len(password) > MAX_PASSWORD_CHARS:
             raise NotAuthenticated(WRONG_LOGIN)
-        credential = await self.find_credential(name, ScramMechanism.SHA_256) or await self.find_credential(
-            name, ScramMechanism.SHA_512
-        )
-        checked = credential or self.decoy(name, ScramMechanism.SHA_256)
-        is_right = await self._in_thread(lambda: is_password(checked, password))
-        if credential is None or not is_right:
+        credential, is_stored = await self.challenge(name, ScramMechanism.SHA_256, ScramMechanism.SHA_512)
+        is_right = await self._in_thread(lambda: is_password(credential, password))
+        if not is_stored or not is_right:
             raise NotAuthenticated(WRONG_LOGIN)
-        return self._remember(entry, Principal(USER, name), generation)
+        shown = CredentialRef(CredentialKind.PASSWORD, name, credential.version)
+        return self._remember(entry, shown, generation)
 
     async def check_key(self, text: str) -> ApiKey:
         """The API key with this text; raise `NotAuthenticated`."""
@@ -187,22 +195,21 @@ class Users:
             raise NotAuthenticated(WRONG_KEY)
         return key
 
-    async def find_credential(self, name: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        """What is stored for a user; None for a user, or a mechanism of it, that isn't there."""
+    async def challenge(self, name: str, *mechanisms: ScramMechanism) -> Challenge:
+        """What is stored for a user by the first of these mechanisms that it has, or a decoy. Either takes as long."""
+        await self._decoys.refresh(self._generation)
         user = await self._metadata.find_user(name)
-        return None if user is None else user.credentials.get(mechanism)
+        decoy = self._decoys.make(name, mechanisms[0])
+        stored = [user.credentials.get(mechanism) for mechanism in mechanisms] if user is not None else []
+        found = next((each for each in stored if each is not None), None)
+        return Challenge(found or decoy, is_stored=found is not None)
 
-    def decoy(self, name: str, mechanism: ScramMechanism) -> ScramCredential:
-        """A credential for a user that isn't there, the same at each login, that no password fits."""
-        salt = hmac.digest(self._secret, f"{mechanism}:{name}".encode(), "sha256")[:24]
-        nothing = hmac.digest(self._secret, salt, mechanism.hash_name)
-        return ScramCredential(
-            mechanism=mechanism,
-            salt=salt,
-            iterations=self._settings.scram_iterations,
-            stored_key=nothing,
-            server_key=nothing,
-        )
+    async def holds(self, shown: CredentialRef) -> bool:
+        """Whether a password is still the user's, or a key still there."""
+        if shown.kind is CredentialKind.KEY:
+            return await self._metadata.find_key(shown.name) is not None
+        user = await self._metadata.find_user(shown.name)
+        return user is not None and shown.version in [each.version for each in user.credentials.values()]
 
     # --- what was verified a moment ago
 
@@ -210,17 +217,17 @@ class Users:
         message = b"".join(len(data).to_bytes(4, "big") + data for data in (part.encode() for part in (kind, *parts)))
         return hmac.digest(self._secret, message, "sha256")
 
-    def _remembered(self, entry: bytes) -> Principal | None:
+    def _remembered(self, entry: bytes) -> CredentialRef | None:
         verified = self._verified.get(entry)
-        return verified.principal if verified is not None and self._clock.monotonic() < verified.until else None
+        return verified.credential if verified is not None and self._clock.monotonic() < verified.until else None
 
-    def _remember(self, entry: bytes, principal: Principal, generation: int) -> Principal:
+    def _remember(self, entry: bytes, shown: CredentialRef, generation: int) -> CredentialRef:
         if generation == self._generation and self._settings.login_cache_entries:
-            self._verified[entry] = _Verified(principal, self._clock.monotonic() + self._settings.login_cache_s)
+            self._verified[entry] = _Verified(shown, self._clock.monotonic() + self._settings.login_cache_s)
             self._verified.move_to_end(entry)
             while len(self._verified) > self._settings.login_cache_entries:
                 self._verified.popitem(last=False)
-        return principal
+        return shown
 
     def forget(self) -> None:
         """Users or keys may have changed: nothing that was verified before counts any more."""

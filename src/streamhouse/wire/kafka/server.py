@@ -22,6 +22,7 @@ from streamhouse.wire.kafka.connection import Connection, ServerState
 from streamhouse.wire.kafka.connection_limits import InflightBytes, PinnedFrames, check_interval_s, find_close_reason
 from streamhouse.wire.kafka.context import KafkaMetrics
 from streamhouse.wire.kafka.large_messages import LargeMessages
+from streamhouse.wire.kafka.revoked_logins import RevokedLogins
 from streamhouse.wire.kafka.sasl.login import enabled_mechanisms
 from streamhouse.wire.listener import OpenListener
 
@@ -85,6 +86,7 @@ class KafkaServer:
         )
         self._servers: list[asyncio.Server] = []
         self._watch: asyncio.Task[None] | None = None
+        self._revoked_logins = RevokedLogins(self._state.connections, broker.security, clock)
 
     def __repr__(self) -> str:
         return f"<KafkaServer connections={len(self._state.connections)} {self._state.inflight!r}>"
@@ -102,7 +104,7 @@ class KafkaServer:
         loop = asyncio.get_running_loop()
         for listener in self._listeners:
             self._servers.append(await self._listen(loop, listener))
-        self._watch = loop.create_task(self._watch_connections(), name="kafka-watch")
+        self._watch = loop.create_task(self._watch_all(), name="kafka-watch")
         return self._listeners[0].bound
 
     async def _listen(self, loop: asyncio.AbstractEventLoop, listener: OpenListener) -> asyncio.Server:
@@ -149,6 +151,11 @@ class KafkaServer:
         for connection in self.connections:
             connection.abort("stop", "agent stops")
         self._state.large.close()
+
+    async def _watch_all(self) -> None:
+        async with asyncio.TaskGroup() as watches:
+            watches.create_task(self._watch_connections(), name="kafka-connections")
+            watches.create_task(self._revoked_logins.run(), name="kafka-revoked-logins")
 
     async def _watch_connections(self) -> None:
         interval_s = min(check_interval_s(self._settings), max(self._login_timeout_s / 4, 0.05))

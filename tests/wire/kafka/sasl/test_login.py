@@ -116,7 +116,7 @@ async def test_a_wrong_password_ends_the_connection(served: Served, user: str) -
 
 async def test_api_keys_and_refused_tokens(served: Served) -> None:
     users = served.broker.security.users
-    _, key = await users.create_key((await users.check_password("alice", PASSWORD)), ttl_s=100)
+    _, key = await users.create_key(Principal("User", "alice"), ttl_s=100)
     client = await served.client()
     await handshake(client, "OAUTHBEARER")
     answer = await authenticate(client, f"n,,\x01auth=Bearer {key}\x01\x01".encode())
@@ -299,3 +299,38 @@ async def test_a_long_poll_whose_right_is_taken_away_gets_no_records(served: Ser
     (part,) = answer.responses[0].partitions
     assert part.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert not part.records
+
+
+async def test_connections_end_when_their_password_changes_or_their_user_is_gone(served: Served) -> None:
+    users = served.broker.security.users
+    alice, bob, key_holder = await served.client(), await served.client(), await served.client()
+    await log_in(alice)
+    scram = ScramClient("SCRAM-SHA-256", "bob", PASSWORD)
+    await handshake(bob, "SCRAM-SHA-256")
+    await authenticate(bob, scram.final((await authenticate(bob, scram.first())).auth_bytes))
+    key, text = await users.create_key(Principal("User", "carol"))
+    await handshake(key_holder, "OAUTHBEARER")
+    assert (await authenticate(key_holder, f"n,,\x01auth=Bearer {text}\x01\x01".encode())).error_code == ErrorCode.NONE
+    await asyncio.sleep(0.6)
+    assert [await is_served(each) for each in (alice, bob, key_holder)] == [True, True, True]
+    await users.create("alice", "another password", is_new=False)
+    async with asyncio.timeout(1.0):
+        assert await alice.is_closed()
+    await users.delete("bob")
+    async with asyncio.timeout(1.0):
+        assert await bob.is_closed()
+    assert await is_served(key_holder)
+    await users.revoke_key(key.key_id)
+    async with asyncio.timeout(1.0):
+        assert await key_holder.is_closed()
+
+
+async def test_other_changes_end_no_connections(served: Served) -> None:
+    client = await served.client()
+    await log_in(client)
+    rule = Acl(resource_type=ResourceType.TOPIC, name="t", principal=Principal("User", "bob"), operation=Operation.READ)
+    await served.broker.security.access.add_acls([rule])
+    await served.broker.security.users.create("dora", PASSWORD)
+    await served.broker.security.users.delete("bob")
+    await asyncio.sleep(0.6)
+    assert await is_served(client)

@@ -140,7 +140,7 @@ def _user_of(rows: Sequence[Row], *, with_keys: bool = False) -> User:
         (mechanism := ScramMechanism(row["mechanism"])): ScramCredential(
             mechanism=mechanism,
             iterations=row["iterations"],
-            salt=bytes(row["salt"]) if with_keys else b"",
+            salt=bytes(row["salt"]),
             stored_key=bytes(row["stored_key"]) if with_keys else b"",
             server_key=bytes(row["server_key"]) if with_keys else b"",
         )

@@ -20,7 +20,7 @@ AND principal = :principal AND host = :host AND operation = :operation AND permi
 
 -- name: list_users
 -- Every user, with the mechanisms there are credentials for; no keys.
-SELECT users.name, users.created_at_ms, user_credentials.mechanism, user_credentials.iterations
+SELECT users.name, users.created_at_ms, user_credentials.mechanism, user_credentials.iterations, user_credentials.salt
 FROM users LEFT JOIN user_credentials ON user_credentials.name = users.name
 ORDER BY users.name, user_credentials.mechanism;
 

@@ -102,23 +102,23 @@ class ScramExchange:
         self._first = first
         self._challenge = ScramChallenge(
             first,
-            credential or self._place.security.users.decoy(first.name, self._mechanism),
+            credential,
             server_nonce=secrets.token_urlsafe(NONCE_BYTES),
         )
         return Step(self._challenge.text.encode())
 
-    async def _credential(self, name: str) -> ScramCredential | None:
+    async def _credential(self, name: str) -> ScramCredential:
         place = self._place
-        credential = await place.security.users.find_credential(name, self._mechanism)
-        if credential is not None:
-            self._caller = place.security.proven(name, host=place.host, listener=place.listener)
+        credential, is_stored = await place.security.users.challenge(name, self._mechanism)
+        if is_stored:
+            self._caller = place.security.proven(name, credential, host=place.host, listener=place.listener)
         return credential
 
-    async def _credential_of_token(self, token_id: str) -> ScramCredential | None:
+    async def _credential_of_token(self, token_id: str) -> ScramCredential:
         place, tokens = self._place, self._place.security.delegation_tokens
         found = await tokens.find_credential(token_id, self._mechanism) if tokens is not None else None
         if found is None:
-            return None
+            return (await place.security.users.challenge("", self._mechanism)).credential
         self._caller = place.security.delegated(found.token, host=place.host, listener=place.listener)
         return found.credential
 
