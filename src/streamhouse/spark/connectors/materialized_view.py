@@ -413,15 +413,16 @@ def batch_time_ms(offsets: BatchOffsets | None, checkpoint: str, batch_id: int) 
 # --- agents
 
 
-def view_version(address: str, name: str) -> tuple[tuple[int | None, int, bool | None], int | None]:
-    """A view's last change as agents know it, and the time up to which it is right."""
+def view_version(address: str, name: str) -> tuple[tuple[str | None, int | None, int, bool | None], int | None]:
+    """A view's last change as agents know it, and the time up to which it is right. Another query counts its batches
+    anew."""
     view = msgspec.json.decode(_check_response(_send(address, "GET", _path(name)), name).content)
-    return (view.get("batch"), view.get("rows"), view.get("whole")), view.get("fresh_at_ms")
+    return (view.get("query"), view.get("batch"), view.get("rows"), view.get("whole")), view.get("fresh_at_ms")
 
 
 def _next_batch(address: str, name: str) -> int:
     """The number behind the view's last batch: only its owner changes it."""
-    (batch, *_), _ = view_version(address, name)
+    (_, batch, *_), _ = view_version(address, name)
     return 0 if batch is None else batch + 1
 
 

@@ -107,10 +107,12 @@ class ViewRefresh:
         self._seen = state
 
     def _state(self, reads: Iterable[TableRef]) -> tuple[Hashable, int | None]:
-        """A fingerprint of the tables' contents, None if it is unknown; and the time up to which all are complete."""
+        """A fingerprint of the tables' definitions and contents, None if it is unknown; and the time up to which all
+        are complete."""
         states: list[Hashable] = [None] if self.varies else []
         fresh_ms: list[int] = []
         for read in reads:
+            states.append(str(read.table))
             if read.table.connector is Connector.TOPIC:
                 states.append(self._ends(read.table))
             elif read.table.connector is Connector.VIEW:

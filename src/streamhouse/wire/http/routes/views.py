@@ -37,7 +37,7 @@ Key = Annotated[list[Any], Meta(min_length=1, max_length=100)]
 
 class ViewView(msgspec.Struct, frozen=True, kw_only=True):
     """`fresh_at_ms`: the time up to which the view is current; null before its first batch. `whole`: no part of its
-    last batch is missing."""
+    last batch is missing. `query`: the id of the query that wrote its rows; another one begins with an empty view."""
 
     name: str
     columns: list[ColumnView] | None
@@ -47,6 +47,7 @@ class ViewView(msgspec.Struct, frozen=True, kw_only=True):
     lag_records: int | None
     batch: int | None
     whole: bool
+    query: str
     status: StatusView
 
 
@@ -214,6 +215,7 @@ def _view(view: View) -> ViewView:
         lag_records=status.lag_records,
         batch=None if view.state.batch < 0 else view.state.batch,
         whole=view.state.is_whole,
+        query=view.state.query,
         status=status_view(status),
     )
 
