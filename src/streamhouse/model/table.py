@@ -65,6 +65,10 @@ class Table:
     text: str | None = None
 
 
+_LEADING_UP: Final = re.compile(r"\.\.|[\\\x00-\x1f]|%2e|\{[^}]*/|/[^{]*\}", re.IGNORECASE)
+"""What may be read as `..` once wildcards, escapes or codes are: `.\\./`, and a slash between braces, `{/.,x}./`."""
+
+
 def is_under(path: str, root: str) -> bool:
     """Whether `path`, which may have wildcards, can only name `root` itself and what lies below it.
 
@@ -72,7 +76,7 @@ def is_under(path: str, root: str) -> bool:
     """
     path, root = _absolute(path), _absolute(root)
     is_absolute = path.startswith("/") or "://" in path
-    return bool(root) and is_absolute and ".." not in path and (path == root or path.startswith(f"{root}/"))
+    return bool(root) and is_absolute and not _LEADING_UP.search(path) and (path == root or path.startswith(f"{root}/"))
 
 
 def _absolute(path: str) -> str:

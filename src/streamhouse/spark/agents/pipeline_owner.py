@@ -12,8 +12,10 @@ from urllib.parse import quote
 
 import msgspec
 
+from streamhouse.client.http import HttpResponse
 from streamhouse.errors import AccessDenied, PipelineMoved
-from streamhouse.spark.agents.client import connect
+from streamhouse.spark.agents.address import AgentAddress
+from streamhouse.spark.agents.client import AgentClient, run_on_loop
 
 
 class _Owner(msgspec.Struct, frozen=True):
@@ -29,14 +31,14 @@ class _Pipeline(msgspec.Struct, frozen=True):
 class OwnerCheck:
     """Called right before a commit, on the driver or in a task; raises `PipelineMoved`."""
 
-    agents: str
+    agents: AgentAddress
     pipeline: str
     query_id: str
     epoch: int
 
     def __call__(self) -> None:
         try:
-            response = connect(self.agents).send("GET", f"/v1/pipelines/{quote(self.pipeline, safe='')}")
+            response = run_on_loop(self._response())
         except AccessDenied:  # who may write the target may not see the pipeline; then its target alone decides
             return
         if response.status == 404:
@@ -48,6 +50,10 @@ class OwnerCheck:
             raise self._moved("it began anew")
         if now.owner is not None and now.owner.epoch != self.epoch:
             raise self._moved(f"its owner has epoch {now.owner.epoch}")
+
+    async def _response(self) -> HttpResponse:
+        async with AgentClient(self.agents) as agents:
+            return await agents.send("GET", f"/v1/pipelines/{quote(self.pipeline, safe='')}")
 
     def _moved(self, why: str) -> PipelineMoved:
         return PipelineMoved(self.pipeline, epoch=self.epoch, why=why)
