@@ -168,6 +168,12 @@ class HttpSettings(Section, frozen=True, kw_only=True):
         float, about("how long records of an upload wait for others to be published together", gt=0)
     ] = 0.05
     stream_read_bytes: Annotated[int, about("bytes of batches that a record stream reads at once", gt=0)] = 256 * 1024
+    max_record_bytes: Annotated[
+        int, about("largest record that is written as JSON; for larger ones, requests get an error", gt=0)
+    ] = 16 * MIB
+    max_json_bytes: Annotated[
+        int, about("memory for records that are written as JSON, over all requests; further ones wait", gt=0)
+    ] = 512 * MIB
     write_buffer_bytes: Annotated[
         int, about("unsent bytes of a response, beyond which the next part is not produced", gt=0)
     ] = 256 * 1024

@@ -198,3 +198,19 @@ async def test_stored_batches_that_expand_are_read_in_bounded_memory(tmp_path: P
     assert 1000 < len(part.records) < 200_000
     assert times[0].offset == 0
     assert grown_mib < 300
+
+
+async def test_a_stored_value_that_expands_is_not_written_as_json(tmp_path: Path) -> None:
+    with LiveAgent(tmp_path / "data") as agent:
+        kafka = await Client.connect(*kafka_of(agent.bootstrap))
+        await create_topic(kafka, "orders", partitions=1)
+        (answer,) = await produce(kafka, "orders", (0, hostile_batch(Codec.ZSTD, ONE_VALUE, size_bytes=64 * MIB)))
+        assert answer.error_code == ErrorCode.NONE
+        before_mib = memory_mib(agent.pid, "VmRSS")
+        async with httpx.AsyncClient(base_url=f"http://{agent.http}", trust_env=False, timeout=60) as http:
+            path = "/v1/topics/orders/partitions/0/records"
+            pages = await asyncio.gather(*[http.get(path) for _ in range(4)])
+        grown_mib = memory_mib(agent.pid, "VmHWM") - before_mib
+        await kafka.close()
+    assert {page.status_code for page in pages} == {422}
+    assert grown_mib < 300

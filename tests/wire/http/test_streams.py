@@ -7,6 +7,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import pytest
+from starlette.responses import Response
+from starlette.types import Message
+
+from streamhouse.config import HttpSettings
+from streamhouse.errors import Overloaded
+from streamhouse.wire.http.records.streams import MAX_WAITING, WRITTEN, JsonMemory, PageResponse
 
 from .conftest import Site, StartSite
 
@@ -141,3 +148,57 @@ async def test_a_head_of_a_stream_has_no_body(start_site: StartSite) -> None:
         "text/event-stream; charset=utf-8",
         b"",
     )
+
+
+async def test_a_record_too_large_for_json_is_an_error_and_whatever_is_around_it_is_read(start_site: StartSite) -> None:
+    site = await with_topic(await start_site(max_record_bytes=1000, keep_alive_s=0.05), partitions=2)
+    for partition, value in ((0, "a"), (0, "b" * 2000), (0, "c"), (1, "d")):
+        body = {"records": [{"value": value, "partition": partition}]}
+        assert (await site.http.post(RECORDS, json=body)).status_code == 200
+    of_partition = "/v1/topics/orders/partitions/0"
+    before = (await site.http.get(f"{of_partition}/records")).json()
+    assert ([each["value"] for each in before["records"]], before["next_offset"]) == (["a"], 1)
+    refused = await site.http.get(f"{of_partition}/records", params={"offset": 1})
+    assert (refused.status_code, "setting=http.max_record_bytes" in refused.json()["detail"]) == (422, True)
+    assert len((await site.http.get(f"{of_partition}/batches", params={"offset": 1})).content) > 2000
+    after = (await site.http.get(f"{of_partition}/records", params={"offset": 2})).json()
+    assert [each["value"] for each in after["records"]] == ["c"]
+    page = (await site.http.get(RECORDS)).json()
+    assert sorted(each["value"] for each in page["records"]) == ["a", "d"]
+    assert (await site.http.get(RECORDS, params={"cursor": page["cursor"]})).status_code == 422
+    async with site.http.stream("GET", RECORDS, headers=LINES) as answer, asyncio.timeout(10):
+        lines = [json.loads(line) async for line in answer.aiter_lines()]
+    assert sorted(line["value"] for line in lines[:-1]) == ["a", "d"]
+    assert "setting=http.max_record_bytes" in lines[-1]["error"]["detail"]
+
+
+async def test_records_are_written_as_json_when_there_is_memory_until_their_client_has_them() -> None:
+    size_bytes = 1_000_000
+    memory = JsonMemory(HttpSettings(max_json_bytes=2 * WRITTEN * size_bytes))
+    made: list[int] = []
+    is_read = asyncio.Event()
+
+    async def read(number: int) -> None:
+        async def make() -> Response:
+            made.append(number)
+            return Response(bytes(size_bytes))
+
+        async def receive() -> Message:
+            raise AssertionError("nothing to receive")
+
+        async def send(message: Message) -> None:
+            if message.get("body"):
+                await is_read.wait()
+
+        await PageResponse(size_bytes, make, memory=memory)({"type": "http"}, receive, send)
+
+    async with asyncio.TaskGroup() as readers:
+        for number in range(2 + MAX_WAITING):
+            readers.create_task(read(number))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert made == [0, 1]
+        with pytest.raises(Overloaded):
+            await read(-1)
+        is_read.set()
+    assert sorted(made) == list(range(2 + MAX_WAITING))

@@ -48,7 +48,7 @@ async def partition_page(
     fetched = await fetch(broker, name, offset, max_bytes=max_bytes, max_wait_s=max_wait_s)
     while True:
         taken = await decode_records(
-            broker.decoder,
+            broker,
             fetched,
             offset=offset,
             limits=Limits(limit - len(records), max_bytes, at_least_one=not records),

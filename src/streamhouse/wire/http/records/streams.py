@@ -7,8 +7,8 @@ Leaves      closing connections of clients that don't read to `server`; records 
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Final, Protocol
 
@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from streamhouse.broker.broker import Broker
 from streamhouse.config import HttpSettings
 from streamhouse.errors import StreamhouseError
+from streamhouse.limits import FifoLimiter
 from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.http.errors import Problem, TooManyRequests, problem_of
 from streamhouse.wire.http.middleware import HttpMetrics
@@ -26,6 +27,51 @@ from streamhouse.wire.http.operations import EVENTS, MAX_LIMIT, NDJSON
 from streamhouse.wire.http.records.formats import Viewer
 from streamhouse.wire.http.records.topic_reader import PartitionRecords, TopicReader
 from streamhouse.wire.http.records.types import RecordView
+
+WRITTEN: Final = 8
+"""Memory that a byte of a record takes while it is written: itself, its text, and up to six bytes of JSON."""
+SMALL_BYTES: Final = 64 * 1024
+"""Fewer bytes are written without being counted."""
+MAX_WAITING: Final = 32
+PART_BYTES: Final = 256 * 1024
+
+
+class JsonMemory:
+    """Limits the memory of records that are written as JSON, until their clients have them."""
+
+    def __init__(self, settings: HttpSettings) -> None:
+        self._limiter = FifoLimiter(
+            "records written as JSON",
+            max_items=settings.max_requests,
+            max_bytes=settings.max_json_bytes,
+            max_waiting=MAX_WAITING,
+        )
+
+    def __repr__(self) -> str:
+        return f"<JsonMemory {self._limiter!r}>"
+
+    def of(self, size_bytes: int) -> AbstractAsyncContextManager[None]:
+        """Hold the memory of records of this size; raises `Overloaded` if too many requests wait already."""
+        return self._limiter.inside(size_bytes * WRITTEN) if size_bytes > SMALL_BYTES else nullcontext()
+
+
+class PageResponse(Response):
+    """A page that is written when there is memory for it, which it holds until it is sent."""
+
+    def __init__(self, size_bytes: int, make: Callable[[], Awaitable[Response]], *, memory: JsonMemory) -> None:
+        self._size_bytes = size_bytes
+        self._make = make
+        self._memory = memory
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._memory.of(self._size_bytes):
+            page = await self._make()
+            await send({"type": "http.response.start", "status": page.status_code, "headers": page.raw_headers})
+            for at in range(0, len(page.body), PART_BYTES):  # the next part goes when the client has taken the last
+                part = page.body[at : at + PART_BYTES]
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
 
 EACH_UP_TO: Final = 64
 """Up to this many partitions, every event has a cursor; for larger topics only the last event of each write."""
@@ -165,6 +211,7 @@ class StreamResponse(Response):
         *,
         streams: Streams,
         settings: HttpSettings,
+        memory: JsonMemory,
         limit: int | None,
         access: RequestAccess,
     ) -> None:
@@ -177,6 +224,7 @@ class StreamResponse(Response):
         self._framing = framing
         self._streams = streams
         self._settings = settings
+        self._memory = memory
         self._left = limit
         self._access = access
         self._ended_by: StreamhouseError | None = None
@@ -225,7 +273,8 @@ class StreamResponse(Response):
         ):
             any_yet = True
             self._access.recheck()
-            await self._send(send, await self._written(piece))
+            async with self._memory.of(piece.size_bytes):
+                await self._send(send, await self._written(piece))
         return any_yet
 
     async def _written(self, piece: PartitionRecords) -> bytes:

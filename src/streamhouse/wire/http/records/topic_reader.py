@@ -14,9 +14,9 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.partition.batch_decoder import BatchDecoder, stored_size
+from streamhouse.broker.partition.batch_decoder import stored_size
 from streamhouse.clock import SystemClock
-from streamhouse.errors import DamagedRecords, OffsetOutOfRange, Retriable
+from streamhouse.errors import DamagedRecords, OffsetOutOfRange, Retriable, StreamhouseError
 from streamhouse.format.batch import read_header
 from streamhouse.format.records import iterate_batch
 from streamhouse.format.run_rewrite import batches_of
@@ -81,6 +81,11 @@ def _read_offsets(data: bytes) -> list[int]:
 INLINE_BYTES: Final = 16 * 1024
 """Up to this size uncompressed batches are decoded on the event loop."""
 
+
+class TooLargeForJson(Unprocessable):
+    """A record exceeds `http.max_record_bytes`."""
+
+
 MAX_HEADERS: Final = 100_000
 """Maximum headers of all records decoded at once; a single record may have more."""
 
@@ -103,15 +108,17 @@ class Limits(NamedTuple):
     at_least_one: bool = True
 
 
-async def decode_records(decoder: BatchDecoder, fetched: FetchResult, *, offset: int, limits: Limits) -> DecodedRecords:
-    """The first records from `offset` on. Raises `Overloaded` if the decoder is busy."""
+async def decode_records(broker: Broker, fetched: FetchResult, *, offset: int, limits: Limits) -> DecodedRecords:
+    """The first records from `offset` on. Raises `Overloaded` if the decoder is busy, and `TooLargeForJson` if the
+    first one is larger than may be written: bytes become up to six times as many in JSON."""
     batches = [batch for buffer in fetched.records for batch in batches_of(buffer)]
-    work = partial(_decode_records, batches, offset, limits, decoder.max_headers)
-    return await decoder.run(stored_size(batches), work, inline_bytes=INLINE_BYTES)
+    max_bytes = broker.settings.http.max_record_bytes
+    work = partial(_decode_records, batches, offset, limits, max_bytes, broker.decoder.max_headers)
+    return await broker.decoder.run(stored_size(batches), work, inline_bytes=INLINE_BYTES)
 
 
 def _decode_records(
-    batches: Sequence[memoryview], offset: int, limits: Limits, max_headers: int, limit_bytes: int
+    batches: Sequence[memoryview], offset: int, limits: Limits, max_bytes: int, max_headers: int, limit_bytes: int
 ) -> DecodedRecords:
     records: list[StoredRecord] = []
     size = headers = 0
@@ -120,9 +127,14 @@ def _decode_records(
         for record in in_batch:
             own = size_of(record)
             headers += len(record.headers)
-            is_beyond = size + own > limits.size_bytes or headers > MAX_HEADERS
+            is_beyond = size + own > limits.size_bytes or headers > MAX_HEADERS or own > max_bytes
             if len(records) >= limits.records or (is_beyond and (records or not limits.at_least_one)):
                 return DecodedRecords(records, record.offset, size, is_full=True)
+            if own > max_bytes:
+                raise TooLargeForJson(
+                    f"a record is too large to be written as JSON; offset={record.offset} bytes={own} limit={max_bytes}"
+                    " setting=http.max_record_bytes do=read it with GET …/batches, or with a Kafka client"
+                )
             records.append(record)
             size += own
         offset = max(offset, read_header(batch).end)
@@ -173,7 +185,8 @@ class TopicReader:
 
     async def read(self, *, limit: int, max_bytes: int, max_wait_s: float) -> AsyncGenerator[PartitionRecords, None]:
         """Available records by partition; empty if none arrive within `max_wait_s`. Raises errors that aren't
-        retriable; an error of a missing or damaged range only when the other partitions have no more records."""
+        retriable; an error of a missing or damaged range, or of a record that is too large, only when the other
+        partitions have no more records."""
         await self._grow()
         count = len(self.offsets)
         self._turn = (self._turn + 1) % count  # the first partition gets the most
@@ -184,22 +197,26 @@ class TopicReader:
         ]
         results = await self._broker.records.read(fetches, max_bytes=max_bytes, min_bytes=1, max_wait_s=max_wait_s)
         self.is_behind = False
-        damage: DamagedRecords | None = None
+        problem: StreamhouseError | None = None
         has_some = False
         for item, fetched in zip(fetches, results, strict=True):
             if limit <= 0:
                 return
             if isinstance(fetched.error, DamagedRecords):
-                damage = fetched.error
+                problem = fetched.error
                 continue
-            piece = await self._piece(item, fetched, limit, max_bytes)
+            try:
+                piece = await self._piece(item, fetched, limit, max_bytes)
+            except TooLargeForJson as error:
+                problem = error
+                continue
             self.is_behind |= fetched.high_watermark > (item.offset if piece is None else piece.next_offset)
             if piece is not None:
                 limit -= len(piece.records)
                 has_some = True
                 yield piece
-        if damage is not None and not has_some:
-            raise damage
+        if problem is not None and not has_some:
+            raise problem
         if any(fetched.error is not None for fetched in results):
             await self._clock.sleep(min(PAUSE_S, max_wait_s))
 
@@ -211,7 +228,7 @@ class TopicReader:
             return await self._lost(item, fetched.error)
         if not fetched.records:
             return None
-        taken = await decode_records(self._broker.decoder, fetched, offset=item.offset, limits=Limits(limit, max_bytes))
+        taken = await decode_records(self._broker, fetched, offset=item.offset, limits=Limits(limit, max_bytes))
         return PartitionRecords(number, taken.records, taken.next_offset, taken.size_bytes, taken.is_full)
 
     async def _lost(self, item: PartitionFetch, error: Exception) -> PartitionRecords | None:

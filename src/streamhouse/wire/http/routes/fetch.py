@@ -33,8 +33,8 @@ from streamhouse.wire.http.operations import (
 from streamhouse.wire.http.records.formats import Registry, Viewer
 from streamhouse.wire.http.records.pages import fetch, partition_page, topic_page
 from streamhouse.wire.http.records.schema_encoding import SchemaEncoding
-from streamhouse.wire.http.records.streams import Events, Lines, StreamResponse, Streams
-from streamhouse.wire.http.records.topic_reader import first_offset, open_topic_reader
+from streamhouse.wire.http.records.streams import Events, JsonMemory, Lines, PageResponse, StreamResponse, Streams
+from streamhouse.wire.http.records.topic_reader import first_offset, open_topic_reader, size_of
 from streamhouse.wire.http.records.types import ReadFormat, RecordView
 
 TAG: Final = "records"
@@ -125,6 +125,7 @@ class ReadingCalls:
         self._registry = registry
         self._streams = streams
         self._settings = broker.settings.http
+        self._memory = JsonMemory(self._settings)
 
     async def read_partition(self, call: Call[PageQuery, None]) -> Response:
         query, name = call.query, TopicPartition(call.topic, call.partition)
@@ -137,15 +138,20 @@ class ReadingCalls:
             max_bytes=query.max_bytes,
             max_wait_s=query.wait_ms / 1000,
         )
-        page = Page(
-            topic=call.topic,
-            partition=call.partition,
-            records=await query.viewer(self._registry, self._encoding).views(call.partition, records.records),
-            next_offset=records.next_offset,
-            high_watermark=records.high_watermark,
-            log_start=records.log_start,
-        )
-        return json_response(page)
+
+        async def write() -> Response:
+            call.access.recheck()  # it may have waited for memory
+            page = Page(
+                topic=call.topic,
+                partition=call.partition,
+                records=await query.viewer(self._registry, self._encoding).views(call.partition, records.records),
+                next_offset=records.next_offset,
+                high_watermark=records.high_watermark,
+                log_start=records.log_start,
+            )
+            return json_response(page)
+
+        return PageResponse(sum(map(size_of, records.records)), write, memory=self._memory)
 
     async def read_batches(self, call: Call[RawQuery, None]) -> Response:
         query, name = call.query, TopicPartition(call.topic, call.partition)
@@ -176,18 +182,28 @@ class ReadingCalls:
                 framing,
                 streams=self._streams,
                 settings=self._settings,
+                memory=self._memory,
                 limit=limit,
                 access=call.access,
             )
-        viewer, records = query.viewer(self._registry, self._encoding), list[RecordView]()
-        async for piece in topic_page(
-            tail,
-            limit=min(limit or DEFAULT_RECORDS, MAX_RECORDS),
-            max_bytes=query.max_bytes,
-            max_wait_s=query.wait_ms / 1000,
-        ):
-            records += await viewer.views(piece.partition, piece.records)
-        return json_response(TopicPage(topic=topic.name, records=records, cursor=tail.cursor))
+        pieces = [
+            piece
+            async for piece in topic_page(
+                tail,
+                limit=min(limit or DEFAULT_RECORDS, MAX_RECORDS),
+                max_bytes=query.max_bytes,
+                max_wait_s=query.wait_ms / 1000,
+            )
+        ]
+
+        async def write() -> Response:
+            call.access.recheck()
+            viewer, records = query.viewer(self._registry, self._encoding), list[RecordView]()
+            for piece in pieces:
+                records += await viewer.views(piece.partition, piece.records)
+            return json_response(TopicPage(topic=topic.name, records=records, cursor=tail.cursor))
+
+        return PageResponse(sum(piece.size_bytes for piece in pieces), write, memory=self._memory)
 
 
 def operations(
