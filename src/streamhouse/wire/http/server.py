@@ -25,6 +25,7 @@ from streamhouse.wire.http.errors import PROBLEM_JSON, Problem
 from streamhouse.wire.http.middleware import HttpMetrics, RequestLimits
 from streamhouse.wire.http.scope import CERTIFIED, LISTENER
 from streamhouse.wire.listener import OpenListener
+from streamhouse.wire.tls_handshake import begin_handshake, is_unencrypted
 
 REJECTED: Final = {
     "connections": "too many connections",
@@ -33,6 +34,7 @@ REJECTED: Final = {
 }
 """Rejections of `ConnectionLimits`, by the label of this wire's metric."""
 
+NO_HANDSHAKE: Final = "no TLS handshake"
 NO_HEADERS: Final = "no headers"
 SLOW_READER: Final = "slow reader"
 
@@ -54,6 +56,8 @@ class Connection(H11Protocol):
         self._unread_bytes = 0
         self._dated_s = 0
         self._entered = ""
+        self._admission_wait_s = 0.0
+        self._handshake: asyncio.Task[None] | None = None
 
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
         scope[LISTENER] = self.listener.spec
@@ -61,24 +65,50 @@ class Connection(H11Protocol):
         await self._application(scope, receive, send)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        if not self._entered and not self._is_let_in(transport):
+            return
+        if is_unencrypted(self.listener, transport):
+            self._encrypt(transport)
+            return
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=self.settings.write_buffer_bytes)
         # TCP keep-alive detects clients whose machine is gone.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if (tls := transport.get_extra_info("ssl_object")) is not None:
             self._certified = self.listener.user_of(tls.getpeercert())
-        host = self.client[0] if self.client else "?"
-        wait_s = self.limits.admit(host, self.settings, self.clock.monotonic())
-        if isinstance(wait_s, Rejection):
-            self._cut(REJECTED[wait_s.why])
-            return
-        self._entered = host
-        if wait_s:
+        if self._admission_wait_s:
             self.metrics.delayed_connections.inc()
             transport.pause_reading()
-            self.loop.call_later(wait_s, self._has_turn)
+            self.loop.call_later(self._admission_wait_s, self._has_turn)
         else:
             self._expect_headers()
+
+    def _is_let_in(self, transport: asyncio.Transport) -> bool:
+        """Count the connection, or close it."""
+        host = (transport.get_extra_info("peername") or ("?",))[0]
+        wait_s = self.limits.admit(host, self.settings, self.clock.monotonic())
+        if isinstance(wait_s, Rejection):
+            self.metrics.cut(REJECTED[wait_s.why]).inc()
+            transport.abort()
+            return False
+        self._entered, self._admission_wait_s = host, wait_s
+        return True
+
+    def _encrypt(self, transport: asyncio.Transport) -> None:
+        assert self.listener.tls is not None
+
+        def failed() -> None:
+            self.metrics.cut(NO_HANDSHAKE).inc()
+            self._leave()
+
+        self._handshake = begin_handshake(
+            transport, self, self.listener.tls, timeout_s=self.settings.header_timeout_s, on_failure=failed
+        )
+
+    def _leave(self) -> None:
+        if self._entered:
+            self.limits.leave(self._entered)
+            self._entered = ""
 
     def _has_turn(self) -> None:
         if not self.transport.is_closing():
@@ -86,11 +116,11 @@ class Connection(H11Protocol):
             self._expect_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._entered:
-            self.limits.leave(self._entered)
+        self._leave()
         self._expect_no_headers()
         self._expect_no_reader()
-        super().connection_lost(exc)
+        if self in self.connections:  # not if it was closed before it was encrypted
+            super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -259,5 +289,4 @@ def _server(
         timeout_graceful_shutdown=2,
     )
     config.load()
-    config.ssl = listener.tls  # uvicorn reads files itself, once; this context is kept up to date
     return _Uvicorn(config)

@@ -108,12 +108,7 @@ class KafkaServer:
         return self._listeners[0].bound
 
     async def _listen(self, loop: asyncio.AbstractEventLoop, listener: OpenListener) -> asyncio.Server:
-        return await loop.create_server(
-            lambda: Connection(self._state, listener),
-            sock=listener.listening,
-            ssl=listener.tls,
-            ssl_handshake_timeout=None if listener.tls is None else self._login_timeout_s,
-        )
+        return await loop.create_server(lambda: Connection(self._state, listener), sock=listener.listening)
 
     async def stop(self) -> None:
         """Stop accepting, wait for pending responses for a limited time, and close. May be called twice."""

@@ -1,0 +1,65 @@
+"""Handshakes that are never finished: they count as connections, take limited time, and leave nothing behind."""
+
+import asyncio
+import ssl
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from streamhouse.agent import Agent
+from tests.wire.http.test_secure_listeners import running
+
+LIMIT: Final = 3
+TIMEOUT_S: Final = 0.5
+SETTINGS: Final = {
+    "kafka__protocol": "SASL_SSL",
+    "kafka__max_connections": str(LIMIT),
+    "http__protocol": "SASL_SSL",
+    "http__max_connections": str(LIMIT),
+    "http__header_timeout_s": str(TIMEOUT_S),
+    "security__login_timeout_s": str(TIMEOUT_S),
+}
+SENT: Final = {"nothing": b"", "half a record": b"\x16\x03\x01\x02\x00\x01\x00", "no TLS": b"GET / HTTP/1.1\r\n\r\n"}
+
+
+def port_of(agent: Agent, interface: str) -> int:
+    return agent.ready.kafka.port if interface == "kafka" else agent.ready.http.port
+
+
+async def ends(reader: asyncio.StreamReader) -> None:
+    """Wait for the server to end the connection."""
+    try:
+        while await reader.read(1000):
+            pass
+    except ConnectionError:
+        pass
+
+
+async def is_encrypted(port: int, folder: Path) -> bool:
+    context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    except (ConnectionError, ssl.SSLError):
+        return False
+    writer.close()
+    return True
+
+
+@pytest.mark.parametrize("sent", SENT)
+@pytest.mark.parametrize("interface", ["kafka", "http"])
+async def test_handshakes_that_are_not_finished_count_and_end(tmp_path: Path, interface: str, sent: str) -> None:
+    async with running(tmp_path, **SETTINGS) as agent:
+        port = port_of(agent, interface)
+        for _ in range(2):  # what ended is not counted any more
+            slow = [await asyncio.open_connection("127.0.0.1", port) for _ in range(LIMIT)]
+            await asyncio.sleep(0.05)
+            assert not await is_encrypted(port, tmp_path)
+            for _, writer in slow:
+                writer.write(SENT[sent])
+            async with asyncio.timeout(TIMEOUT_S * 6):
+                await asyncio.gather(*(ends(reader) for reader, _ in slow))
+            for _, writer in slow:
+                writer.close()
+            await asyncio.sleep(0.05)
+        assert await is_encrypted(port, tmp_path)
