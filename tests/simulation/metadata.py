@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 CALL_S = 0.0005
 LATE_S = 0.5
+LOCKED_MOST_S = 1.0
+LOCK_WAIT_S = 1.0
 LATE_NEWS = 0.2
 """Share of the news that come later than others."""
 
@@ -40,9 +42,35 @@ OUTLIVE: Final = frozenset(
     }
 )
 """Calls that may happen seconds after they were given up, even after the death of whoever made them, as in a remote
-database: their fences are checked in the same transaction. Leases are taken and given back by several statements under
-locks, and whoever tries again waits for those: what is late of them is at most their last step, which `lost` is. What
-registers an object that somebody else wrote must not be later than that object is kept (`retention.grace_s`)."""
+database, with others in between: their fences are checked in the same transaction."""
+READS: Final = frozenset(
+    {
+        *("membership", "partitions", "now_ms", "due_transactions", "identity", "groups_to_review", "runs_of", "runs"),
+        *(
+            "committed_offsets",
+            "topics",
+            "objects_pending_deletion",
+            "known_among",
+            "known_objects",
+            "sizes",
+            "cleaned",
+        ),
+        *("broker_settings", "aborted", "load_groups", "newest_objects", "last_runs", "runs_before", "run_at_time"),
+        *(
+            "find_transaction",
+            "transaction_of",
+            "transactions",
+            "held_by",
+            "cluster_id",
+            "schema_version",
+            "last_commit",
+        ),
+        *("pending_offsets", "find_commit", "sessions_among", "latest_run", "epoch_end", "stored_objects"),
+        *("ranges_of_object", "abandoned_ranges", "abandoned_sessions"),
+    }
+)
+"""Calls that change nothing: late or not is the same. All others that are late have taken their locks before they were
+given up, and whoever wants to change something waits for them."""
 
 
 class TransactionRow(NamedTuple):
@@ -51,10 +79,32 @@ class TransactionRow(NamedTuple):
     number: int
 
 
+class RowLocks:
+    """Locks of transactions whose last step is late. They are coarser than a database's, so that calls wait which would
+    not there."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+        self._free_at = 0.0
+
+    async def hold(self, seconds: float) -> None:
+        self._free_at = max(self._free_at, self._loop.time()) + seconds
+        await asyncio.sleep(self._free_at - self._loop.time())
+
+    async def wait(self) -> None:
+        """Until nobody holds locks; raises `Unavailable` when that takes too long."""
+        until = self._loop.time() + LOCK_WAIT_S
+        while (now := self._loop.time()) <= self._free_at:
+            if now >= until:
+                raise Unavailable("the metadata store waited for a lock for too long")
+            await asyncio.sleep(min(self._free_at, until) - now + CALL_S)
+
+
 class SimDatabase:
     """The durable rows, and a look at them from above."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, loop: SimLoop) -> None:
+        self.locks = RowLocks(loop)
         self._clock = clock
         self._listeners = Listeners()  # of all agents: what one commits is heard by all
         self._first = SqliteMetadataStore(":memory:", clock=clock, listeners=self._listeners)
@@ -187,6 +237,7 @@ class MetadataDoor:
         loop: SimLoop,
         inner: SqliteMetadataStore,
         weather: Weather,
+        locks: RowLocks,
         *,
         detached: bool = False,
         happened: Callable[[str], None] | None = None,
@@ -196,6 +247,7 @@ class MetadataDoor:
         self._loop = loop
         self._inner = inner
         self._weather = weather
+        self._locks = locks
         self._detached = detached
         self._happened = happened
         self._failures = 0
@@ -244,11 +296,11 @@ class MetadataDoor:
         fate = self._weather.fate(weather)
         if fate == "refused":
             raise self._failed(name, fate)
-        if fate == "late" and name in OUTLIVE:
-            self._loop.create_task(self._later(call), name=f"late {name}", context=Context())
+        if fate == "late" and name not in READS:
+            self._loop.create_task(self._later(name, call), name=f"late {name}", context=Context())
             await asyncio.sleep(self._weather.delay(weather, CALL_S * 100))
             raise self._failed(name, fate)
-        result = await (self._carry(call) if self._detached else call())
+        result = await (self._carry(name, call) if self._detached else self._perform(name, call))
         if self._happened is not None:
             self._happened(name)
         if fate in ("lost", "late"):
@@ -257,7 +309,12 @@ class MetadataDoor:
         self._failures = 0
         return result
 
-    async def _carry(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def _perform(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+        if name not in READS:
+            await self._locks.wait()
+        return await call()
+
+    async def _carry(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
         """In a task of the world outside: it happens though the caller is stopped, cancelled or dead."""
         answer: asyncio.Future[tuple[T | None, Exception | None]] = self._loop.create_future()
 
@@ -265,7 +322,7 @@ class MetadataDoor:
             await asyncio.sleep(self._weather.delay(self._weather.metadata, CALL_S))
             told: tuple[T | None, Exception | None]
             try:
-                told = (await call(), None)
+                told = (await self._perform(name, call), None)
             except Exception as error:  # noqa: BLE001 - it travels to whoever asked
                 told = (None, error)
             if not answer.done():
@@ -277,8 +334,10 @@ class MetadataDoor:
             raise error
         return cast(T, result)
 
-    async def _later(self, call: Callable[[], Awaitable[T]]) -> None:
-        await asyncio.sleep(self._weather.delay(self._weather.metadata, LATE_S))
+    async def _later(self, name: str, call: Callable[[], Awaitable[T]]) -> None:
+        late_s = self._weather.delay(self._weather.metadata, LATE_S)
+        await (asyncio.sleep(late_s) if name in OUTLIVE else self._locks.hold(min(late_s, LOCKED_MOST_S)))
+        self._loop.note(f"metadata {name} happens late")
         with suppress(StreamhouseError):
             await call()
 

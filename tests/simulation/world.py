@@ -84,7 +84,12 @@ class Agent:
         if world.options.retries:
             objects = RetryingStore(objects, world.clock, ids, RETRIES)
         self.metadata = MetadataDoor(
-            world.loop, world.database.store(), self.weather, detached=team, happened=self._happened if team else None
+            world.loop,
+            world.database.store(),
+            self.weather,
+            world.database.locks,
+            detached=team,
+            happened=self._happened if team else None,
         )
         wals: WalFactory = (
             ObjectWalFactory(objects, settings.wal, clock=world.clock, ids=ids)
@@ -175,7 +180,7 @@ class World:
         self.chance = random.Random(f"world-{options.seed}")
         self.clock = SimClock(loop)
         self.database_clock = SimClock(loop) if options.database_has_own_clock else self.clock
-        self.database = SimDatabase(self.database_clock)
+        self.database = SimDatabase(self.database_clock, loop)
         self.bucket = MemoryObjectStore(SimClock(loop))
         self.weathers = [
             Weather(loop, random.Random(f"weather-{options.seed}" + (f"-{slot}" if slot else "")))
