@@ -18,6 +18,7 @@ from streamhouse.stores.metadata.postgres import PostgresMetadataStore
 from streamhouse.stores.metadata.postgres.connection import PostgresSettings
 from streamhouse.stores.metadata.procedures.external_commits import commit_external_segments
 from streamhouse.stores.metadata.procedures.segments import replace_runs
+from streamhouse.stores.metadata.procedures.sessions import release
 from streamhouse.stores.metadata.transaction_store import OffsetsRequest
 from tests.contracts.metadata_placing import placed_run, placement
 from tests.contracts.metadata_replacements import merged, rows
@@ -179,6 +180,28 @@ async def test_a_heartbeat_does_not_wait_for_a_commit_that_takes_long(pair: Pair
     done.set()
     await commit
     assert await claim == 1
+
+
+async def test_a_lease_whose_release_is_late_is_not_taken_for_held(pair: Pair) -> None:
+    """Whoever gave the release up and asks for the lease again gets it after the release, under another epoch."""
+    [before] = await lead(pair[0], ALICE, part(0))
+    released, done = asyncio.Event(), asyncio.Event()
+
+    async def late(tx: Transaction) -> None:
+        await release(tx, ALICE, [part(0)])
+        released.set()
+        await done.wait()
+
+    releasing = asyncio.create_task(pair[0]._database.write(late))
+    await released.wait()
+    acquiring = asyncio.create_task(pair[0].acquire(ALICE, [part(0)]))
+    for _ in range(20):  # many more round trips than it needs that nobody stops
+        await pair[1].renew_session(BOB, TTL_MS)
+    assert not acquiring.done()
+    done.set()
+    await releasing
+    [after] = await acquiring
+    assert (after.holder, after.epoch > before.epoch) == (ALICE, True)
 
 
 async def test_transactions_that_wait_for_each_other_are_tried_again_and_succeed(pair: Pair) -> None:
