@@ -25,7 +25,7 @@ from streamhouse.wire.http.errors import PROBLEM_JSON, Problem
 from streamhouse.wire.http.middleware import HttpMetrics, RequestLimits
 from streamhouse.wire.http.scope import CERTIFIED, LISTENER
 from streamhouse.wire.listener import OpenListener
-from streamhouse.wire.tls_handshake import begin_handshake, is_unencrypted
+from streamhouse.wire.tls_acceptor import TlsAcceptor
 
 REJECTED: Final = {
     "connections": "too many connections",
@@ -45,6 +45,8 @@ class Connection(H11Protocol):
     limits: ConnectionLimits
     listener: OpenListener
     clock = SystemClock()
+    admission_wait_s: float | None = None
+    """Of a connection that was counted when it was accepted."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -56,8 +58,6 @@ class Connection(H11Protocol):
         self._unread_bytes = 0
         self._dated_s = 0
         self._entered = ""
-        self._admission_wait_s = 0.0
-        self._handshake: asyncio.Task[None] | None = None
 
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
         scope[LISTENER] = self.listener.spec
@@ -65,50 +65,24 @@ class Connection(H11Protocol):
         await self._application(scope, receive, send)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        if not self._entered and not self._is_let_in(transport):
-            return
-        if is_unencrypted(self.listener, transport):
-            self._encrypt(transport)
-            return
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=self.settings.write_buffer_bytes)
         # TCP keep-alive detects clients whose machine is gone.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if (tls := transport.get_extra_info("ssl_object")) is not None:
             self._certified = self.listener.user_of(tls.getpeercert())
-        if self._admission_wait_s:
+        host = self.client[0] if self.client else "?"
+        wait_s = self.admission_wait_s
+        if wait_s is None and (wait_s := admit(host, self.settings, self.metrics, self.limits)) is None:
+            transport.abort()
+            return
+        self._entered = host
+        if wait_s:
             self.metrics.delayed_connections.inc()
             transport.pause_reading()
-            self.loop.call_later(self._admission_wait_s, self._has_turn)
+            self.loop.call_later(wait_s, self._has_turn)
         else:
             self._expect_headers()
-
-    def _is_let_in(self, transport: asyncio.Transport) -> bool:
-        """Count the connection, or close it."""
-        host = (transport.get_extra_info("peername") or ("?",))[0]
-        wait_s = self.limits.admit(host, self.settings, self.clock.monotonic())
-        if isinstance(wait_s, Rejection):
-            self.metrics.cut(REJECTED[wait_s.why]).inc()
-            transport.abort()
-            return False
-        self._entered, self._admission_wait_s = host, wait_s
-        return True
-
-    def _encrypt(self, transport: asyncio.Transport) -> None:
-        assert self.listener.tls is not None
-
-        def failed() -> None:
-            self.metrics.cut(NO_HANDSHAKE).inc()
-            self._leave()
-
-        self._handshake = begin_handshake(
-            transport, self, self.listener.tls, timeout_s=self.settings.header_timeout_s, on_failure=failed
-        )
-
-    def _leave(self) -> None:
-        if self._entered:
-            self.limits.leave(self._entered)
-            self._entered = ""
 
     def _has_turn(self) -> None:
         if not self.transport.is_closing():
@@ -116,11 +90,11 @@ class Connection(H11Protocol):
             self._expect_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._leave()
+        if self._entered:
+            self.limits.leave(self._entered)
         self._expect_no_headers()
         self._expect_no_reader()
-        if self in self.connections:  # not if it was closed before it was encrypted
-            super().connection_lost(exc)
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -220,6 +194,15 @@ class Connection(H11Protocol):
         self.transport.close()
 
 
+def admit(host: str, settings: HttpSettings, metrics: HttpMetrics, limits: ConnectionLimits) -> float | None:
+    """Count a connection; returns how long its first request has to wait, or None if it is refused."""
+    wait_s = limits.admit(host, settings, Connection.clock.monotonic())
+    if isinstance(wait_s, Rejection):
+        metrics.cut(REJECTED[wait_s.why]).inc()
+        return None
+    return wait_s
+
+
 def connection_class(
     settings: HttpSettings, metrics: HttpMetrics, limits: ConnectionLimits, listener: OpenListener
 ) -> type[Connection]:
@@ -239,6 +222,15 @@ class _Uvicorn(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    def make_connection(self, admission_wait_s: float) -> Connection:
+        """The protocol of a connection that something else has accepted."""
+        made = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        assert isinstance(made, Connection)
+        made.admission_wait_s = admission_wait_s
+        return made
+
     async def main_loop(self) -> None:
         await self.exit.wait()
 
@@ -250,8 +242,12 @@ class HttpServer:
         self._listeners = listeners
         limits = ConnectionLimits(settings, section="http")
         self._servers = [
-            _server(app, settings, connection_class(settings, app.metrics, limits, listener), listener)
-            for listener in listeners
+            _server(app, connection_class(settings, app.metrics, limits, listener), settings) for listener in listeners
+        ]
+        self._acceptors = [
+            _tls_acceptor(server, listener, settings, app.metrics, limits)
+            for server, listener in zip(self._servers, listeners, strict=True)
+            if listener.tls is not None
         ]
         self._serving: list[asyncio.Task[None]] = []
 
@@ -261,21 +257,41 @@ class HttpServer:
     def start(self) -> None:
         self._serving = [
             asyncio.get_running_loop().create_task(
-                server.serve(sockets=[listener.listening]), name=f"http-server-{listener.spec.name}"
+                server.serve(sockets=[listener.listening] if listener.tls is None else []),
+                name=f"http-server-{listener.spec.name}",
             )
             for server, listener in zip(self._servers, self._listeners, strict=True)
         ]
+        for acceptor in self._acceptors:
+            acceptor.start()
 
     async def stop(self) -> None:
+        for acceptor in self._acceptors:
+            await acceptor.close()
         for server in self._servers:
             server.should_exit = True
             server.exit.set()
         await asyncio.gather(*self._serving)
 
 
-def _server(
-    app: RequestLimits, settings: HttpSettings, connection: type[Connection], listener: OpenListener
-) -> _Uvicorn:
+def _tls_acceptor(
+    server: _Uvicorn, listener: OpenListener, settings: HttpSettings, metrics: HttpMetrics, limits: ConnectionLimits
+) -> TlsAcceptor:
+    def leave(host: str) -> None:
+        metrics.cut(NO_HANDSHAKE).inc()
+        limits.leave(host)
+
+    return TlsAcceptor(
+        listener,
+        admit=lambda host: admit(host, settings, metrics, limits),
+        leave=leave,
+        make=server.make_connection,
+        timeout_s=settings.header_timeout_s,
+        clock=Connection.clock,
+    )
+
+
+def _server(app: RequestLimits, connection: type[Connection], settings: HttpSettings) -> _Uvicorn:
     config = uvicorn.Config(
         app,
         http=connection,

@@ -48,7 +48,6 @@ from streamhouse.wire.kafka.sasl.login import BEFORE_LOGIN, SASL_AUTHENTICATE, T
 from streamhouse.wire.kafka.schema import Buffer, Response
 from streamhouse.wire.kafka.throttling import charge_request, charge_response, state_throttle
 from streamhouse.wire.listener import OpenListener
-from streamhouse.wire.tls_handshake import begin_handshake, is_unencrypted
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +78,14 @@ class ServerState:
     delayed: RateLimitedLog = field(
         default_factory=lambda: RateLimitedLog(log, "a client repeats rejected requests, its responses are delayed")
     )
+
+    def admit(self, host: str) -> float | None:
+        """Count a connection; returns how long its first request has to wait, or None if it is refused."""
+        wait_s = self.limits.admit(host, self.broker.settings.kafka, self.clock.monotonic())
+        if isinstance(wait_s, Rejection):
+            self.metrics.closed(wait_s.why).inc()
+            return None
+        return wait_s
 
 
 class ReceivedRequest(NamedTuple):
@@ -112,7 +119,6 @@ class Connection(asyncio.BufferedProtocol):
         "_admission_wait_s",
         "_drained",
         "_granted_bytes",
-        "_handshake",
         "_in_flight",
         "_is_finished",
         "_is_lost",
@@ -145,8 +151,10 @@ class Connection(asyncio.BufferedProtocol):
     _transport: asyncio.Transport
     login: Login
 
-    def __init__(self, server: ServerState, listener: OpenListener) -> None:
+    def __init__(self, server: ServerState, listener: OpenListener, admission_wait_s: float | None = None) -> None:
         self._server = server
+        self._admission_wait_s = admission_wait_s
+        """Of a connection that was counted when it was accepted."""
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(server.scratch, max_bytes=server.settings.max_request_bytes)
@@ -156,8 +164,6 @@ class Connection(asyncio.BufferedProtocol):
         self._worker: asyncio.Task[None] | None = None
         self._responder: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
-        self._handshake: asyncio.Task[None] | None = None
-        self._admission_wait_s = 0.0
         self._unanswered = 0
         self._granted_bytes = 0
         self._unsent_bytes = 0
@@ -187,46 +193,25 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the methods of `asyncio.Transport` without being one.
-        self._transport = transport = cast(asyncio.Transport, transport)
-        if self._handshake is None:
-            peer = Address(*(transport.get_extra_info("peername") or ("?", 0))[:2])
-            self.host, self.peer = peer.host, str(peer)
-            self.advertised = self._listener.spec.advertised or Address(*transport.get_extra_info("sockname")[:2])
-            if not self._is_let_in():
-                return
-        self.login = self._new_login(transport)
-        if is_unencrypted(self._listener, transport):
-            self._encrypt(transport)
-            return
-        transport.set_write_buffer_limits(high=self._server.settings.write_buffer_bytes)
-        if self._admission_wait_s:
-            self._waits_for_admission = True
-            self._update_reading()
-            self._loop.call_later(self._admission_wait_s, self._on_admitted)
-
-    def _is_let_in(self) -> bool:
-        """Count the connection, or close it."""
+        transport = cast(asyncio.Transport, transport)
+        self._transport = transport
         server = self._server
-        wait_s = server.limits.admit(self.host, server.broker.settings.kafka, server.clock.monotonic())
-        if isinstance(wait_s, Rejection):
+        peer = Address(*(transport.get_extra_info("peername") or ("?", 0))[:2])
+        self.host, self.peer = peer.host, str(peer)
+        self.advertised = self._listener.spec.advertised or Address(*transport.get_extra_info("sockname")[:2])
+        self.login = self._new_login(transport)
+        wait_s = server.admit(self.host) if self._admission_wait_s is None else self._admission_wait_s
+        if wait_s is None:
             self._is_finished = True
-            server.metrics.closed(wait_s.why).inc()
-            self._transport.abort()
-            return False
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=server.settings.write_buffer_bytes)
         server.connections.add(self)
         server.metrics.connections.inc()
-        self._admission_wait_s = max(wait_s, self._quota_wait_s())
-        return True
-
-    def _encrypt(self, transport: asyncio.Transport) -> None:
-        assert self._listener.tls is not None
-
-        def failed() -> None:
-            self._server.metrics.closed("handshake").inc()
-            self.connection_lost(None)
-
-        timeout_s = self._server.broker.settings.security.login_timeout_s
-        self._handshake = begin_handshake(transport, self, self._listener.tls, timeout_s=timeout_s, on_failure=failed)
+        if wait_s := max(wait_s, self._quota_wait_s()):
+            self._waits_for_admission = True
+            self._update_reading()
+            self._loop.call_later(wait_s, self._on_admitted)
 
     def _quota_wait_s(self) -> float:
         quotas = self._server.broker.security.quotas

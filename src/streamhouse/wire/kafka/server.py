@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -25,6 +26,7 @@ from streamhouse.wire.kafka.large_messages import LargeMessages
 from streamhouse.wire.kafka.revoked_logins import RevokedLogins
 from streamhouse.wire.kafka.sasl.login import enabled_mechanisms
 from streamhouse.wire.listener import OpenListener
+from streamhouse.wire.tls_acceptor import TlsAcceptor
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +87,7 @@ class KafkaServer:
             ),
         )
         self._servers: list[asyncio.Server] = []
+        self._acceptors: list[TlsAcceptor] = []
         self._watch: asyncio.Task[None] | None = None
         self._revoked_logins = RevokedLogins(self._state.connections, broker.security, clock)
 
@@ -103,12 +106,28 @@ class KafkaServer:
         """Start accepting connections; returns the address of the first listener."""
         loop = asyncio.get_running_loop()
         for listener in self._listeners:
-            self._servers.append(await self._listen(loop, listener))
+            if listener.tls is not None:
+                self._acceptors.append(self._tls_acceptor(listener))
+                self._acceptors[-1].start()
+            else:
+                server = await loop.create_server(partial(Connection, self._state, listener), sock=listener.listening)
+                self._servers.append(server)
         self._watch = loop.create_task(self._watch_all(), name="kafka-watch")
         return self._listeners[0].bound
 
-    async def _listen(self, loop: asyncio.AbstractEventLoop, listener: OpenListener) -> asyncio.Server:
-        return await loop.create_server(lambda: Connection(self._state, listener), sock=listener.listening)
+    def _tls_acceptor(self, listener: OpenListener) -> TlsAcceptor:
+        def leave(host: str) -> None:
+            self._state.metrics.closed("handshake").inc()
+            self._state.limits.leave(host)
+
+        return TlsAcceptor(
+            listener,
+            admit=self._state.admit,
+            leave=leave,
+            make=partial(Connection, self._state, listener),
+            timeout_s=self._login_timeout_s,
+            clock=self._clock,
+        )
 
     async def stop(self) -> None:
         """Stop accepting, wait for pending responses for a limited time, and close. May be called twice."""
@@ -117,6 +136,8 @@ class KafkaServer:
         watch, self._watch = self._watch, None
         for server in self._servers:
             server.close()
+        for acceptor in self._acceptors:
+            await acceptor.close()
         watch.cancel()
         with suppress(asyncio.CancelledError):
             await watch
