@@ -9,6 +9,7 @@ from streamhouse.model.access import Caller
 
 class Outcome(StrEnum):
     ALLOWED = "allowed"
+    SUCCEEDED = "succeeded"
     DENIED = "denied"
     FAILED = "failed"
 

@@ -10,9 +10,10 @@ rights or credentials end.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Final
 
+from streamhouse.broker.security.audit import Acts
 from streamhouse.broker.security.security import Security
 from streamhouse.errors import Rejected, Retriable, StreamhouseError
 from streamhouse.model.access import CLUSTER, Caller, Operation, Resource, ResourceType
@@ -91,6 +92,10 @@ class RequestAccess:
 
     def require_process(self, *kinds: str) -> None:
         self._security.access.check_process(self.caller, *kinds)
+
+    def acts(self) -> AbstractContextManager[Acts]:
+        """Collect the administrative acts of the request."""
+        return self._security.audit.acts()
 
     def forget(self, operation: Operation, kind: ResourceType, name: str) -> None:
         """The request does this no longer."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pytest
 
@@ -108,3 +109,20 @@ async def test_the_log_alone_is_enough(topic: Topic, caplog: pytest.LogCaptureFi
         "User:alice",
         "SCRAM-SHA-512",
     )
+
+
+async def test_acts_of_a_request_are_recorded_with_what_became_of_them(topic: Topic) -> None:
+    audit = AuditLog(ON, clock=ManualClock(5000))
+    with audit.acts() as acts:
+        audit.administered(ALICE, "create", "topic orders", name="orders")
+        audit.administered(ALICE, "create", "topic clicks", name="clicks")
+        acts.end(lambda name: name == "clicks")
+    with suppress(Unavailable), audit.acts():
+        audit.administered(ALICE, "delete", "topic orders", name="orders")
+        raise Unavailable("away")
+    await audit.flush(topic.publish, agent="a:9092")
+    assert [(each["operation"], each["resource"], each["outcome"]) for each in topic.events] == [
+        ("create", "topic orders", "succeeded"),
+        ("create", "topic clicks", "failed"),
+        ("delete", "topic orders", "failed"),
+    ]

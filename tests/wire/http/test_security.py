@@ -8,7 +8,7 @@ import pytest
 
 from streamhouse.model.access import Operation, ResourceType
 from tests.broker.conftest import MakeWorld
-from tests.wire.security import ADMIN, SecureWorld, basic, bearer, secure_world, serving
+from tests.wire.security import ADMIN, Headers, SecureWorld, basic, bearer, secure_world, serving
 
 ALICE = {"name": "alice", "password": "first secret"}
 RULE = {"principal": "User:alice", "operation": "read", "resource_type": "topic", "name": "orders"}
@@ -158,3 +158,21 @@ async def test_without_access_control_rules_are_refused_with_the_setting(make_wo
     async with serving(broker) as http:
         answer = await http.get("/v1/acls", headers=basic("nobody"))
         assert answer.status_code in (401, 409)
+
+
+async def test_records_are_published_only_with_schemas_that_the_caller_may_read(
+    admin: httpx.AsyncClient, http: httpx.AsyncClient, secure: SecureWorld
+) -> None:
+    made = (await admin.post("/subjects/orders-value/versions", json={"schema": '"string"'})).json()["id"]
+    write = (Operation.WRITE, ResourceType.TOPIC, "orders")
+    nobody = await secure.user("nobody", write)
+    reader = await secure.user("reader", write, (Operation.READ, ResourceType.SUBJECT, "orders-value"))
+
+    async def publish(headers: Headers, schema_id: int) -> httpx.Response:
+        body = {"records": [{"value": "v"}], "value_schema_id": schema_id}
+        return await http.post("/v1/topics/orders/records", json=body, headers=headers)
+
+    hidden, unknown = await publish(nobody, made), await publish(nobody, made + 1)
+    assert (hidden.status_code, unknown.status_code) == (422, 422)
+    assert hidden.text.replace(f"id {made}", "id") == unknown.text.replace(f"id {made + 1}", "id")
+    assert (await publish(reader, made)).status_code == 200

@@ -99,7 +99,7 @@ class AccessControl:
             return True
         decided = self.may(caller, operation, resource)
         if decided and operation in ADMINISTRATIVE:
-            self._audit.administered(caller, operation, str(resource))
+            self._audit.administered(caller, operation, str(resource), name=resource.name)
         return decided
 
     def may(self, caller: Caller, operation: Operation, resource: Resource) -> bool:

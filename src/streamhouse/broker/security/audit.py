@@ -9,7 +9,10 @@ most `security.audit_buffer_events` wait; the log has every line.
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from streamhouse.clock import Clock
@@ -33,6 +36,24 @@ class _Line(NamedTuple):
     event: AuditEvent
     at_ms: int
     times: int
+
+
+class Acts:
+    """The administrative acts of one request, each with the name of what it is about."""
+
+    def __init__(self, record: Callable[[AuditEvent], None]) -> None:
+        self._record = record
+        self.events: dict[AuditEvent, str] = {}
+        self.is_over = False
+
+    def end(self, has_failed: Callable[[str], bool] = lambda _: False) -> None:
+        """Record what became of the acts; `has_failed` is asked with the name of each."""
+        self.is_over = True
+        for event, name in self.events.items():
+            self._record(replace(event, outcome=Outcome.FAILED if has_failed(name) else Outcome.SUCCEEDED))
+
+
+_acts_of_request: Final[ContextVar[Acts | None]] = ContextVar("acts_of_request", default=None)
 
 
 class AuditLog:
@@ -76,10 +97,27 @@ class AuditLog:
         """A caller may not do what it has asked for."""
         self._record(event_of(caller, AuditKind.REFUSAL, Outcome.DENIED, operation, resource))
 
-    def administered(self, caller: Caller, operation: str, resource: str = "", *, succeeded: bool = True) -> None:
-        """A caller has changed something, or has tried to."""
-        outcome = Outcome.ALLOWED if succeeded else Outcome.FAILED
-        self._record(event_of(caller, AuditKind.ADMINISTRATION, outcome, operation, resource))
+    def administered(self, caller: Caller, operation: str, resource: str = "", *, name: str = "") -> None:
+        """A caller may change something, which it is about to do: what becomes of it is known when its request ends."""
+        event = event_of(caller, AuditKind.ADMINISTRATION, Outcome.ALLOWED, operation, resource)
+        acts = _acts_of_request.get()
+        if acts is None or acts.is_over:
+            self._record(event)
+        else:
+            acts.events[event] = name
+
+    @contextmanager
+    def acts(self) -> Iterator["Acts"]:
+        """Collect the administrative acts of a request; an error that leaves the body is their outcome."""
+        acts = Acts(self._record)
+        token = _acts_of_request.set(acts)
+        try:
+            yield acts
+        except BaseException:
+            acts.end(lambda _: True)
+            raise
+        finally:
+            _acts_of_request.reset(token)
 
     def _record(self, event: AuditEvent) -> None:
         if not self.is_enabled:

@@ -140,9 +140,11 @@ class CallRunner:
                         access = await self._log_in(context)
                         raw = await self.first_message(messages)
                         request = _decode(raw, request_type)
-                        access.require_early(needs, partial(getattr, request))
-                        async with access.watched():
-                            message = await method(request, Call(timeout_s, len(raw), access))
+                        with access.acts() as acts:
+                            access.require_early(needs, partial(getattr, request))
+                            async with access.watched():
+                                message = await method(request, Call(timeout_s, len(raw), access))
+                            acts.end()
             except TimeoutError as error:
                 status = _timed_out(timeout_s) if timer.expired() else _status_of(error, name)
             except Exception as error:  # noqa: BLE001 (_status_of logs unexpected errors)

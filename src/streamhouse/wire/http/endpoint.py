@@ -118,7 +118,9 @@ class Endpoint:
             )
         access = access_of(scope)
         async with access.watched():
-            answer = await operation.handler(await self._check(request, operation, access))
+            with access.acts() as acts:
+                answer = await operation.handler(await self._check(request, operation, access))
+                acts.end()
             if operation.method == "GET":
                 access.recheck()  # it may have waited for records
             await answer(scope, receive, send)

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from streamhouse.model.needs import Needs
+from streamhouse.wire.kafka.administrative_acts import audited, is_administrative
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages import REQUESTS
 from streamhouse.wire.kafka.schema import NEVER, Request
@@ -111,7 +112,7 @@ def handles(
             advertised=first if advertised is None else advertised,
             request=request,
             needs=needs,
-            handle=handle,  # type: ignore[arg-type]  # framing calls it with the class named here
+            handle=audited(handle) if is_administrative(needs) else handle,  # type: ignore[arg-type]
             about=inspect.cleandoc(sys.modules[handle.__module__].__doc__ or ""),
         )
         return handle

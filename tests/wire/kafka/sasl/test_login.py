@@ -1,8 +1,9 @@
 """Logging in on the wire: what is served before, in which order, for how long, and what attackers see."""
 
 import asyncio
+import json
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from streamhouse.config import KafkaSettings, Settings
 from streamhouse.model.access import Acl, AclFilter, Operation, Principal, ResourceType
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from streamhouse.wire.kafka.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from streamhouse.wire.kafka.messages.fetch import FetchResponse
 from streamhouse.wire.kafka.messages.metadata import MetadataRequest
 from streamhouse.wire.kafka.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -334,3 +336,34 @@ async def test_other_changes_end_no_connections(served: Served) -> None:
     await served.broker.security.users.delete("bob")
     await asyncio.sleep(0.6)
     assert await is_served(client)
+
+
+async def test_outcomes_of_acts_are_audited_topic_by_topic(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    client = await served.client()
+    await log_in(client)
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+            for name in ("good", "bad name")
+        ],
+        timeout_ms=1000,
+        validate_only=False,
+    )
+    await client.call(request, CreateTopicsResponse, 7)
+
+    async def published(records: Sequence[bytes]) -> None:
+        events.extend(map(json.loads, records))
+
+    events: list[dict[str, str]] = []
+    with caplog.at_level("INFO", "streamhouse.audit"):
+        await served.broker.security.audit.flush(published, agent="a")
+    acts = {
+        (record.operation, record.resource): record.outcome  # type: ignore[attr-defined]
+        for record in caplog.records
+        if getattr(record, "kind", "") == "administration"
+    }
+    assert set(acts.values()) == {"succeeded", "failed"}
+    assert {resource: outcome for (_, resource), outcome in acts.items() if resource.startswith("topic")} in (
+        {"topic good": "succeeded", "topic bad name": "failed"},
+        {},
+    )

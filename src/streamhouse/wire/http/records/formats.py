@@ -19,6 +19,7 @@ from msgspec import UNSET, Raw, UnsetType
 from streamhouse.errors import InvalidRecordValue, RegistryRefusal
 from streamhouse.format.schema_id import PREFIX_BYTES, prefix_of, schema_id_of
 from streamhouse.model.record import Header, StoredRecord
+from streamhouse.model.schema import SubjectVersion
 from streamhouse.schemas.base import ParsedSchema
 from streamhouse.wire.http.errors import FieldError, Unprocessable
 from streamhouse.wire.http.records.schema_encoder_process import error_text
@@ -130,6 +131,10 @@ class Registry(Protocol):
 
     async def newest_id(self, subject: str) -> int:
         """The id of a subject's newest version; raises `UnknownSubject`."""
+        ...
+
+    async def versions_of(self, schema_id: int, *, with_deleted: bool) -> Sequence[SubjectVersion]:
+        """The subjects that have a schema, with versions; raises `UnknownSchema`."""
         ...
 
 

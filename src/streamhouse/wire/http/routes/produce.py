@@ -18,7 +18,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
-from streamhouse.errors import InvalidRecord, RegistryRefusal, StreamhouseError
+from streamhouse.errors import InvalidRecord, RegistryRefusal, StreamhouseError, UnknownSchema
 from streamhouse.format.batch import iter_batches
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
@@ -169,7 +169,7 @@ def operations(
                 AclOperation.WRITE,
                 ResourceType.TOPIC,
                 "topic",
-                about=f"read on a subject that is named; {CREATION_ABOUT}",
+                about=f"read on a subject that is named, or that has the schema; {CREATION_ABOUT}",
             ),
             summary="Publish records",
             about="JSON carries many records, NDJSON as many as there are, text and bytes one. The query says what "
@@ -227,11 +227,25 @@ async def _writer(registry: Registry, access: RequestAccess, way: SchemaChoice, 
         if subject is not None:
             access.require(AclOperation.READ, ResourceType.SUBJECT, str(Subject.parse(subject)))
             schema_id = await registry.newest_id(subject)
+        elif schema_id is not None:
+            await _require_schema(registry, access, schema_id)
         return None if schema_id is None else Writer(schema_id, await registry.schema(schema_id))
     except RegistryRefusal as error:
         raise Unprocessable(
             str(error), field_errors=[FieldError(path=f"$.{part}_{named}", reason=str(error))]
         ) from None
+
+
+async def _require_schema(registry: Registry, access: RequestAccess, schema_id: int) -> None:
+    """Raise `UnknownSchema` unless the caller may read a subject that has this schema."""
+    if access.is_unrestricted:
+        return
+    versions = await registry.versions_of(schema_id, with_deleted=True)
+    names = {str(each.subject) for each in versions}
+    readable = [name for name in sorted(names) if access.allows(AclOperation.READ, ResourceType.SUBJECT, name)]
+    if not readable:
+        raise UnknownSchema(schema_id=schema_id)
+    access.require(AclOperation.READ, ResourceType.SUBJECT, readable[0])
 
 
 def check_plain(query: PublicationQuery) -> None:

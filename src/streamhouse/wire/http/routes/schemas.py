@@ -84,9 +84,11 @@ class Registry:
                 max_body_bytes=self._max_body_bytes,
                 access=access_of(request.scope),
             )
-            async with call.access.watched():
-                require(call, match.entry.needs)
-                answer = await match.entry.handler(call)
+            with call.access.acts() as acts:
+                async with call.access.watched():
+                    require(call, match.entry.needs)
+                    answer = await match.entry.handler(call)
+                acts.end()
         except StreamhouseError as error:
             return error_response(registry_error(error), error, media_type)
         if isinstance(answer, Response):
