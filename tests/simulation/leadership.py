@@ -7,26 +7,33 @@ At the moment of an acknowledgement of what no segment holds yet, by the rows of
 
   - the session that acknowledges is live: nobody has claimed it, so nobody has sealed its log
   - it holds the partition's lease, under the epoch that the batch bears
-  - an object of a log holds the batch
+  - an object of a log, or a disk, holds the batch; where it is a disk, the offsets are reserved
 
 At any time an epoch of a partition belongs to one session, and a partition's epochs never go back.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 
-from streamhouse.format.object_keys import WAL_PREFIX
 from streamhouse.model.names import PartitionId
-from streamhouse.stores.objects.memory import MemoryObjectStore
 
 from .history import Fact, PartitionHistory
 from .metadata import SimDatabase
 
 
 class Leadership:
-    def __init__(self, violated: Callable[[str], None], database: SimDatabase, bucket: MemoryObjectStore) -> None:
+    def __init__(
+        self,
+        violated: Callable[[str], None],
+        database: SimDatabase,
+        log_bodies: Callable[[], Iterable[bytes | bytearray]],
+        *,
+        reserves: bool,
+    ) -> None:
+        """`reserves`: whether leaders reserve offsets, because nobody else can read their logs."""
+        self._reserves = reserves
         self._violated = violated
         self._database = database
-        self._bucket = bucket
+        self._log_bodies = log_bodies
         self._leaders: dict[tuple[PartitionId, int], str] = {}
         self._newest: dict[PartitionId, int] = {}
 
@@ -52,9 +59,7 @@ class Leadership:
             self._violated(f"acknowledged by a session that is {state}; {log.name} {fact} {session_id}")
         if lease != (session_id, epoch):
             self._violated(f"acknowledged without a lease; {log.name} {fact} {session_id} {epoch=} {lease}")
-        if not any(fact.sent.identity in body for body in self._wal_bodies()):
+        if self._reserves and (until := self._database.reserved_until(log.partition)) < fact.end:
+            self._violated(f"acknowledged above what is reserved; {log.name} {fact} {until=}")
+        if not any(fact.sent.identity in body for body in self._log_bodies()):
             self._violated(f"acknowledged though no log holds it; {log.name} {fact} {session_id}")
-
-    def _wal_bodies(self) -> Iterator[bytes]:
-        """The newest first: that is where it is."""
-        return (stored.body for key, stored in reversed(self._bucket._objects.items()) if key.startswith(WAL_PREFIX))

@@ -221,6 +221,14 @@ class SimDatabase:
         ).fetchone()
         return None if row is None else (row[0], int(row[1]))
 
+    def reserved_until(self, partition: PartitionId) -> int:
+        """Up to where a leader with a disk may give offsets away."""
+        row = self.connection.execute(
+            "SELECT reserved_until FROM partitions WHERE topic_id = ? AND partition = ?",
+            (str(partition.topic_id), partition.partition),
+        ).fetchone()
+        return 0 if row is None else int(row[0])
+
     def unended_sessions(self) -> list[str]:
         rows = self.connection.execute("SELECT session_id FROM sessions WHERE state <> 'ended' ORDER BY session_id")
         return [row[0] for row in rows]

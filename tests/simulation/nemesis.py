@@ -170,7 +170,8 @@ class Nemesis:
     def _make_room(self) -> None:
         for weather in self._world.weathers:
             weather.disk_is_full = False
-        self._world.files.make_room()
+        for files in self._world.disks:
+            files.make_room()
 
     def _after(self, longest_s: float, act: Callable[[], None]) -> None:
         self._loop.call_later(self._chance.uniform(0.1, longest_s), act)
@@ -182,7 +183,8 @@ class Nemesis:
         for weather in self._world.weathers:
             weather.clear()
         settle(self._world.clock, self._world.database_clock)
-        self._world.files.make_room()
+        for files in self._world.disks:
+            files.make_room()
         for agent in self._world.alive():
             agent.process.fuse = None
             agent.metadata.hear_again()

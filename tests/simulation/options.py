@@ -58,12 +58,17 @@ TEAM_PROFILES: Final[Mapping[str, Mapping[str, int]]] = {
     "team-moves": {**TEAM_MOVES, "metadata-storm": 1, "fuse": 1},
     "team-everything": {**KILLS, **TEAM_STORES, **TEAM_MOVES, **ZOMBIES, "clock-jump": 1},
     "team-jobs": {**KILLS, **TEAM_STORES, "unanswered": 8, "stop": 4, "drain": 3, "pause": 1},
+    "team-disks": {**KILLS, **ZOMBIES, "object-storm": 2, "metadata-storm": 2, "sync-error": 1, "disk-full": 1},
     "team-transactions": {**KILLS, **TEAM_STORES, **TEAM_MOVES, **ZOMBIES, "unanswered": 2},
 }
 JOB_PROFILES: Final = frozenset({"jobs", "team-jobs"})
 """In which runs are rewritten from outside whatever the seed says."""
 TRANSACTION_PROFILES: Final = frozenset({"transactions", "team-transactions"})
 """In which there are transactions whatever the seed says."""
+DISKS_SHARE: Final = 0.1
+"""Share of the teams, where no profile is asked for, in which each agent has a disk for its log."""
+DISK_PROFILES: Final = frozenset({*PROFILES, "team-disks"})
+"""In which each agent has a disk for its log."""
 ALL_PROFILES: Final = {**PROFILES, **TEAM_PROFILES}
 TEAM_SHARE: Final = 0.5
 """Share of the seeds, where no profile is asked for, in which several agents share the stores."""
@@ -178,6 +183,10 @@ class Options:
     """Chance that an agent of a team dies or falls asleep soon after it has taken, given or recovered something."""
 
     @property
+    def has_disks(self) -> bool:
+        return self.profile in DISK_PROFILES
+
+    @property
     def offsets_expire(self) -> bool:
         return self.settings.groups.offsets_retention_s < LONG_S
 
@@ -219,6 +228,9 @@ def choose(seed: int, profile: str | None = None) -> Options:
     if in_team:
         options = _eager(_in_team(options, team, profile), random.Random(f"eager-{seed}"))
         options = _returning(options, random.Random(f"returning-{seed}"))
+        disks = random.Random(f"disks-{seed}")
+        if profile == "team-disks" or (profile is None and disks.random() < DISKS_SHARE):
+            options = _with_disks(options, disks)
     transactions = random.Random(f"transactions-{seed}")
     if transactions.random() < TRANSACTIONS_SHARE or profile in TRANSACTION_PROFILES:
         options = transacting(options, transactions)
@@ -320,6 +332,16 @@ def _in_team(options: Options, chance: random.Random, profile: str | None) -> Op
         sleepy_puts=chance.choice((0.003, 0.02)) if "zombie" in TEAM_PROFILES[profile] else 0.0,
         restart_fuse=chance.choice((0.0, 0.3)) if TEAM_PROFILES[profile] else 0.0,
         database_has_own_clock=True,
+    )
+
+
+def _with_disks(options: Options, chance: random.Random) -> Options:
+    """Who died or slept comes back with its disk in time, so that nobody gives a log up."""
+    cluster = structs.replace(
+        options.settings.cluster, disk_wait_s=LONG_S, reserve_offsets=chance.choice((4, 40, 1_000_000))
+    )
+    return replace(
+        options, profile="team-disks", settings=structs.replace(options.settings, cluster=cluster), sleepy_puts=0.0
     )
 
 

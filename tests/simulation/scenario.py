@@ -405,7 +405,7 @@ class Scenario:
             if agent_session.session.session_id in sessions or (sessions and not self.world.is_team):
                 raise Violation(f"sessions were left after a graceful stop; {sessions}")
             left = [str(path) for path in files._disk.contents if quarantine_root(WAL_ROOT) not in path.parents]
-            if left and not self.world.is_team:
+            if left and self.options.has_disks:
                 raise Violation(f"the WAL was left after a graceful stop; {left}")
             self._check_kept(files)
         self._check_objects()

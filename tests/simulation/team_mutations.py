@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 from streamhouse.broker.partition.log import PartitionLog
+from streamhouse.broker.partition.offset_reservation import UNLIMITED, OffsetReservations
 from streamhouse.broker.partition.producer_state import ProducerTable
 from streamhouse.broker.produce.append import AppendService
 from streamhouse.broker.session import leases
@@ -31,6 +32,7 @@ from streamhouse.stores.objects.base import Buffers
 from streamhouse.stores.objects.memory import MemoryObjectStore, _Object
 
 from .mutation import Mutation, Patch
+from .mutations import recovery_ignores_the_wal
 
 # --- the object WAL
 
@@ -231,7 +233,25 @@ SLEEPERS: Final = {
 }
 """Two agents that fall asleep with a PUT under way, again and again, and little else."""
 
+
+def offsets_not_reserved(patch: Patch) -> None:
+    patch.setattr(OffsetReservations, "of", lambda self, partition: UNLIMITED)
+
+
 TEAM_MUTATIONS: Final = {
+    "offsets are not reserved": Mutation(
+        breaks=("acknowledged above what is reserved",), apply=offsets_not_reserved, profile="team-disks"
+    ),
+    "a disk that comes back is not recovered": Mutation(
+        breaks=(
+            "an offset has two records",
+            "a record is lost",
+            "the high watermark went back",
+            "epochs do not grow with offsets",
+        ),
+        apply=recovery_ignores_the_wal,
+        profile="team-disks",
+    ),
     "a dead session's log is not sealed": Mutation(
         breaks=(
             "a batch changed its epoch",

@@ -4,14 +4,15 @@ Owns        agents built from the product's own parts with simulated dependencie
 Leaves      when they die to `nemesis`, what clients do to `workload`, what must hold to `history`
 
 Each slot is a machine on which one life of an agent follows the other. Alone, there is one slot and a data folder on
-its disk, whose lock demands that the next life begins when the one before it is dead. A team has several slots, no
-disk, and stores that all share, each slot in its own weather; whoever died is succeeded by those who live.
+its disk, whose lock demands that the next life begins when the one before it is dead. A team has several slots and
+stores that all share, each slot in its own weather; whoever died is succeeded by those who live, or, where each has a
+disk with its log, by the next life in the same slot.
 """
 
 import asyncio
 import random
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -58,7 +59,7 @@ class Agent:
         self.address = Address(host="127.0.0.1", port=PORT + slot)
         self.weather = world.weathers[slot]
         self.process = world.loop.new_process(f"agent-{number}")
-        self.files = world.files
+        self.files = world.disks[slot]
         self.is_listening = False
         self.connections: list[Connection] = []
         self.over: asyncio.Future[str] = world.loop.create_future()
@@ -93,7 +94,7 @@ class Agent:
         )
         wals: WalFactory = (
             ObjectWalFactory(objects, settings.wal, clock=world.clock, ids=ids)
-            if team
+            if not world.options.has_disks
             else DiskWalFactory(WAL_ROOT, settings.wal, files=self.files, clock=world.clock, ids=ids)
         )
         return Dependencies(
@@ -186,9 +187,15 @@ class World:
             Weather(loop, random.Random(f"weather-{options.seed}" + (f"-{slot}" if slot else "")))
             for slot in range(max(options.team, 1))
         ]
-        self.files = SimFiles(random.Random(f"disk-{options.seed}"))
+        self.disks = [
+            SimFiles(random.Random(f"disk-{options.seed}" + (f"-{slot}" if slot else "")))
+            for slot in range(len(self.weathers))
+        ]
+        """Of each slot; a team whose log is in the bucket leaves them empty."""
         self.history = History(loop, self.database, self._retention())
-        self.leadership = Leadership(self.history.violated, self.database, self.bucket)
+        self.leadership = Leadership(
+            self.history.violated, self.database, self._log_bodies, reserves=options.has_disks and options.team > 0
+        )
         self.groups = GroupHistory(
             self.history.violated,
             drops=self.database.drops,
@@ -314,15 +321,15 @@ class World:
         if self.options.settings.wal.fsync != "always":
             self.transactions.power_cut()
             self.history.power_cut(lambda _, fact: self._is_synced(fact.sent.identity))
-        self.files = self.files.power_cut()
+        self.disks = [files.power_cut() for files in self.disks]
 
     def _exit(self, agent: Agent) -> None:
         """The process is gone, however it ended: its locks are free and its connections break."""
         if not agent.process.is_dead:
             self.loop.kill(agent.process)
         self.groups.died(agent.process)
-        if self.files is agent.files:
-            self.files = agent.files.kill()
+        if self.disks[agent.slot] is agent.files:
+            self.disks[agent.slot] = agent.files.kill()
         for connection in agent.connections:
             connection.server_gone()
 
@@ -351,8 +358,16 @@ class World:
         if not holds(fact.sent.identity):
             self.history.violated(f"acknowledged though the WAL does not hold it; {log.name} {fact}")
 
+    def _log_bodies(self) -> Iterator[bytes | bytearray]:
+        """What the logs of a team hold; the newest object first: that is where it is."""
+        for key, stored in reversed(self.bucket._objects.items()):
+            if key.startswith(WAL_PREFIX):
+                yield stored.body
+        for files in self.disks:
+            yield from (content.cached for content in files._disk.contents.values())
+
     def _is_synced(self, identity: bytes) -> bool:
-        for content in self.files._disk.contents.values():
+        for content in self.disks[0]._disk.contents.values():
             start = content.cached.find(identity)
             if start < 0:
                 continue
@@ -362,7 +377,7 @@ class World:
         return False
 
     def _is_written(self, identity: bytes) -> bool:
-        return any(identity in content.cached for content in self.files._disk.contents.values())
+        return any(identity in content.cached for content in self.disks[0]._disk.contents.values())
 
     def check_stopped(self, agent: Agent) -> None:
         """After a graceful stop nothing is left of the agent but what it handed over."""
