@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
+from streamhouse import console
 from streamhouse.broker.admin.orphan_adoption import AdoptionReport as AdoptionReport
 from streamhouse.broker.admin.orphan_adoption import recover_stores
 from streamhouse.broker.admin.orphan_survey import OnProgress
@@ -253,7 +254,12 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         stack.push_async_callback(kafka.stop)
         grpc_address = _grpc_address(grpc, agent_session.session.http)
         app = make_app(
-            broker, registry, cluster_id=cluster_id, grpc=str(grpc_address) if grpc_address is not None else None
+            broker,
+            registry,
+            cluster_id=cluster_id,
+            grpc=str(grpc_address) if grpc_address is not None else None,
+            console=console.PAGES,
+            peers=dependencies.freezes if isinstance(dependencies.freezes, HttpFreezeClient) else None,
         )
         http = HttpServer(settings.http, app, listeners.http)
         http.start()

@@ -1,4 +1,4 @@
-"""HttpFreezeClient: requests to other agents to freeze partitions for a commit, or to flush a topic.
+"""HttpFreezeClient: requests to other agents to freeze partitions for a commit, to flush a topic, for metrics.
 
 Data path   broker.external_commits, broker.maintenance -> **agent_client** -> /v1/holds, /v1/topics/{topic}/flush
 Owns        connections to other agents' HTTP ports, deadlines, decoding responses
@@ -73,11 +73,20 @@ class HttpFreezeClient:
     async def flush(self, at: Address, topic: str, *, timeout_s: float) -> None:
         await self._post(at, f"/v1/topics/{topic}/flush", None, timeout_s=timeout_s + GRACE_S, everywhere="false")
 
+    async def metrics(self, at: Address, *, timeout_s: float) -> bytes:
+        return await self._send("GET", at, "/v1/metrics", None, timeout_s=timeout_s, local="true")
+
     async def _post(
         self, at: Address, path: str, body: msgspec.Struct | None, *, timeout_s: float, **query: str
     ) -> bytes:
+        return await self._send("POST", at, path, body, timeout_s=timeout_s, **query)
+
+    async def _send(
+        self, method: str, at: Address, path: str, body: msgspec.Struct | None, *, timeout_s: float, **query: str
+    ) -> bytes:
         try:
-            answer = await self._client.post(
+            answer = await self._client.request(
+                method,
                 f"{self._login.http_scheme}://{at}{path}",
                 params=query,
                 content=b"" if body is None else msgspec.json.encode(body),

@@ -5,6 +5,7 @@ Owns        the groups of routes, and the error handlers
 Leaves      sockets to `server`, paths and shapes to `routes`, promises to the broker, error bodies to `errors`
 """
 
+from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -18,6 +19,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.wire.authentication import Authenticator
 from streamhouse.wire.http import openapi
 from streamhouse.wire.http.authentication import Authentication
+from streamhouse.wire.http.console import PREFIX, console_routes
 from streamhouse.wire.http.endpoint import make_routes
 from streamhouse.wire.http.errors import on_defect, on_error, on_http_error
 from streamhouse.wire.http.middleware import HttpMetrics, RequestLimits
@@ -35,6 +37,7 @@ from streamhouse.wire.http.routes import (
     groups,
     health,
     maintenance,
+    metrics,
     partition_freezes,
     partitions,
     pipelines,
@@ -54,17 +57,24 @@ from streamhouse.wire.http.site import Site
 
 
 def make_app(
-    broker: Broker, registry: CollectorRegistry, *, cluster_id: str = "", grpc: str | None = None
+    broker: Broker,
+    registry: CollectorRegistry,
+    *,
+    cluster_id: str = "",
+    grpc: str | None = None,
+    console: Path | None = None,
+    peers: metrics.Peers | None = None,
 ) -> RequestLimits:
-    """The HTTP port's application; `grpc` is the agent's advertised gRPC address."""
+    """The HTTP port's application; `grpc` is the agent's advertised gRPC address, `console` the folder of the console,
+    `peers` are the HTTP ports of other agents."""
     settings = broker.settings.http
-    metrics = HttpMetrics(registry)
+    http_metrics = HttpMetrics(registry)
     bodies = RequestBodies(settings)
     encoding = SchemaEncoding(broker.settings.schemas)
     declared: list[Operation[Any, Any]] = [
         *topics.operations(broker),
         *produce.operations(broker, bodies, broker.schemas, encoding),
-        *fetch.operations(broker, broker.schemas, encoding, Streams(broker, settings, metrics)),
+        *fetch.operations(broker, broker.schemas, encoding, Streams(broker, settings, http_metrics)),
         *groups.operations(broker),
         *transactions.operations(broker),
         *segments.operations(broker),
@@ -79,6 +89,7 @@ def make_app(
         *partitions.operations(broker),
         *agents.operations(broker),
         *cluster.operations(broker, cluster_id=cluster_id, grpc=grpc),
+        *metrics.operations(broker, registry, peers),
         *doctor.operations(broker),
         *damaged_wals.operations(broker),
         *security.operations(broker),
@@ -91,6 +102,7 @@ def make_app(
         routes=[
             *make_routes(declared, bodies),
             Route("/docs/{page:path}", site),
+            *console_routes(console),
             *schemas.routes(broker, bodies, cluster_id=cluster_id),
         ],
         exception_handlers={StreamhouseError: on_error, HTTPException: on_http_error, Exception: on_defect},
@@ -101,6 +113,6 @@ def make_app(
     )
     open_paths = ["/", *(each.path for each in declared if each.needs.is_open)]
     authentication = Authentication(
-        app, authenticator, open_paths=open_paths, quotas=broker.security.quotas, clock=SystemClock()
+        app, authenticator, open_paths=open_paths, open_below=PREFIX, quotas=broker.security.quotas, clock=SystemClock()
     )
-    return RequestLimits(authentication, settings, metrics)
+    return RequestLimits(authentication, settings, http_metrics)

@@ -1,6 +1,7 @@
 """Topics: create, describe, change and delete them.
 
-GET    /v1/topics                         all topics
+GET    /v1/topics                         all topics; with `sizes=1` and their sizes
+GET    /v1/topic-settings                 the settings that topics may have, with what each one means
 POST   /v1/topics                         {"name": "orders", "partitions": 12, "settings": {"retention.ms": 3600000}}
 GET    /v1/topics/{topic}                 one topic, with all effective settings
 PATCH  /v1/topics/{topic}                 {"partitions": 24, "settings": {"retention.ms": null}}; null: the default
@@ -9,7 +10,7 @@ POST   /v1/topics/{topic}/flush           flush all acknowledged records into se
 GET    /v1/topics/{topic}/partitions      offsets and leader of each partition
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -20,8 +21,9 @@ from streamhouse.broker.broker import Broker
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
 from streamhouse.model.group import OFFSETS_TOPIC
-from streamhouse.model.needs import all_of, lists, need, needs
+from streamhouse.model.needs import LOGGED_IN, all_of, lists, need, needs
 from streamhouse.model.topic import Topic, topic_values
+from streamhouse.model.topic_settings import TOPIC_SETTINGS
 from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.http.operations import MAX_BODY_BYTES, MAX_INT, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.records.pages import ends_of
@@ -34,7 +36,7 @@ Count = Annotated[int, Meta(ge=1, le=MAX_INT, description="number of partitions;
 
 
 class TopicView(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic; `settings` are its own settings."""
+    """A topic; `settings` are its own settings. `bytes` is null where sizes were not requested."""
 
     name: str
     id: str
@@ -42,13 +44,27 @@ class TopicView(msgspec.Struct, frozen=True, kw_only=True):
     created_at_ms: int
     internal: bool
     settings: dict[str, str]
+    bytes: int | None = None
 
 
 class TopicDetails(TopicView, frozen=True, kw_only=True):
     """A topic with all effective settings: its own, and the current defaults."""
 
-    bytes: int
     effective_settings: dict[str, str]
+
+
+class SettingView(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting that topics may have. `default` is that of the cluster now; `broker_setting` is Kafka's name for it."""
+
+    name: str
+    type: str
+    default: str
+    about: str
+    broker_setting: str
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    settings: list[SettingView]
 
 
 class Topics(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +88,7 @@ class TopicChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     internal: Annotated[bool, Meta(description="those that belong to the agents, too")] = False
+    sizes: Annotated[bool, Meta(description="with the size of each topic")] = False
 
 
 class ChangeQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,22 +106,42 @@ class TopicCalls:
         self._broker = broker
 
     async def _details(self, topic: Topic, access: RequestAccess) -> TopicDetails:
-        sizes = await self._broker.topic_admin.sizes([topic])
+        sizes = await self._sizes([topic])
         values = topic_values(topic.overrides, self._broker.catalog.dynamic.topic_defaults)
         return TopicDetails(
-            **msgspec.structs.asdict(_view(topic, access)),
-            bytes=sum(sizes.values()),
+            **msgspec.structs.asdict(_view(topic, access, size=sizes[topic.name])),
             effective_settings=dict(values) if _shows_settings(topic, access) else {},
         )
 
     async def list_topics(self, call: Call[ListQuery, None]) -> Response:
-        access = call.access
+        access, query = call.access, call.query
         topics = [
-            _view(topic, access)
+            topic
             for topic in await self._broker.topics()
-            if access.allows_topic(AclOperation.DESCRIBE, topic.name)
+            if (query.internal or not _is_internal(topic)) and access.allows_topic(AclOperation.DESCRIBE, topic.name)
         ]
-        return json_response(Topics(topics=[each for each in topics if call.query.internal or not each.internal]))
+        sizes = await self._sizes(topics) if query.sizes else {}
+        return json_response(Topics(topics=[_view(topic, access, size=sizes.get(topic.name)) for topic in topics]))
+
+    async def list_topic_settings(self, _: Call[NoQuery, None]) -> Response:
+        defaults = topic_values({}, self._broker.catalog.dynamic.topic_defaults)
+        views = [
+            SettingView(
+                name=name,
+                type=setting.type.value,
+                default=defaults.get(name, setting.default),
+                about=setting.about,
+                broker_setting=setting.synonym,
+            )
+            for name, setting in sorted(TOPIC_SETTINGS.items())
+        ]
+        return json_response(Settings(settings=views))
+
+    async def _sizes(self, topics: Sequence[Topic]) -> Mapping[str, int]:
+        sizes = dict.fromkeys((topic.name for topic in topics), 0)
+        for partition, size in (await self._broker.topic_admin.sizes(topics)).items():
+            sizes[partition.topic] += size
+        return sizes
 
     async def create_topic(self, call: Call[ChangeQuery, NewTopic]) -> Response:
         body = call.body
@@ -168,6 +205,16 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             tag=TAG,
             query=ListQuery,
             answer=Topics,
+        ),
+        Operation(
+            method="GET",
+            path="/v1/topic-settings",
+            handler=calls.list_topic_settings,
+            needs=LOGGED_IN,
+            summary="The settings that topics may have, with defaults and meaning",
+            tag=TAG,
+            query=NoQuery,
+            answer=Settings,
         ),
         Operation(
             method="POST",
@@ -283,12 +330,17 @@ def _shows_settings(topic: Topic, access: RequestAccess) -> bool:
     return access.allows_topic(AclOperation.DESCRIBE_CONFIGS, topic.name)
 
 
-def _view(topic: Topic, access: RequestAccess) -> TopicView:
+def _is_internal(topic: Topic) -> bool:
+    return topic.name == OFFSETS_TOPIC
+
+
+def _view(topic: Topic, access: RequestAccess, *, size: int | None = None) -> TopicView:
     return TopicView(
         name=topic.name,
         id=str(topic.topic_id),
         partitions=topic.partitions,
         created_at_ms=topic.created_at_ms,
-        internal=topic.name == OFFSETS_TOPIC,
+        internal=_is_internal(topic),
         settings=dict(topic.overrides) if _shows_settings(topic, access) else {},
+        bytes=size,
     )

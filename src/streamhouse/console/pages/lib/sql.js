@@ -1,0 +1,57 @@
+// Running SQL: one answer, or rows that come for as long as somebody looks; the history of this browser.
+import { get, lines, post, remove } from "./api.js";
+
+const HISTORY = "streamhouse.sql.history";
+const KEPT = 50;
+export const MAX_TICKS = 1000;
+
+export const isStream = (text) => /^\s*(SELECT|WITH)\b/i.test(text) && /\bSTREAM\s*\(/i.test(text);
+export const isQuery = (text) => /^\s*(SELECT|WITH|SHOW|DESCRIBE|DESC|EXPLAIN|VALUES)\b/i.test(text);
+const newId = () => `console-${[...crypto.getRandomValues(new Uint8Array(12))].map((each) => each.toString(16).padStart(2, "0")).join("")}`;
+
+export function history() {
+  try {
+    return JSON.parse(localStorage.getItem(HISTORY)) ?? [];
+  } catch {
+    return [];
+  }
+}
+
+export function remember(text) {
+  const next = [text, ...history().filter((each) => each !== text)].slice(0, KEPT);
+  localStorage.setItem(HISTORY, JSON.stringify(next));
+}
+
+export const run = (sql, maxRows, signal) => post("/v1/sql", { sql, max_rows: maxRows, query_id: newId() }, { signal });
+
+// Rows of a stream, until `signal` or `onRows` says that it is enough; then the query is cancelled.
+export async function follow(sql, starting, signal, onRow) {
+  const id = newId();
+  try {
+    for await (const row of lines("POST", "/v1/sql", { body: { sql, starting, query_id: id }, signal })) {
+      if (row.error) throw new Error(row.error.detail ?? "The query failed.");
+      if (!onRow(row)) return;
+    }
+  } finally {
+    remove(`/v1/sql/queries/${id}`).catch(() => null);
+  }
+}
+
+const KEYWORDS = ("SELECT FROM WHERE GROUP BY ORDER HAVING LIMIT JOIN LEFT INNER ON AS AND OR NOT IN IS NULL LIKE BETWEEN CASE WHEN THEN ELSE END DISTINCT UNION ALL WITH "
+  + "CREATE TABLE VIEW PIPELINE MATERIALIZED INSERT INTO VALUES DROP SHOW DESCRIBE EXPLAIN STREAM WINDOW COUNT SUM AVG MIN MAX CAST DESC ASC INTERVAL TRUE FALSE").split(" ");
+
+// Words that may stand where the cursor is: from the SQL worker, else keywords and the names of tables.
+export async function completions(names, before) {
+  const word = before.match(/[\w.`-]*$/)[0];
+  if (!word) return { word, options: [] };
+  const wanted = word.toLowerCase();
+  const options = [...names, ...KEYWORDS].filter((each) => each.toLowerCase().startsWith(wanted) && each.toLowerCase() !== wanted);
+  return { word, options: [...new Set(options)].slice(0, 12) };
+}
+
+export async function knownNames() {
+  const [tables, worker] = await Promise.allSettled([get("/v1/tables"), get("/v1/sql/complete")]);
+  const listed = (tables.value?.tables ?? []).flatMap((each) => [each.name, ...(each.columns ?? []).map((column) => column.name)]);
+  const told = Object.values(worker.value ?? {}).flatMap((each) => (Array.isArray(each) ? each.filter((name) => typeof name === "string") : []));
+  return [...new Set([...listed, ...told])];
+}

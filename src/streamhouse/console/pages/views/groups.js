@@ -1,0 +1,122 @@
+// Consumer groups: the list, and one group with members, lag and reset.
+import { html } from "../lib/html.js";
+import { get, path, remove } from "../lib/api.js";
+import { duration, number, plural } from "../lib/format.js";
+import { useData } from "../lib/live.js";
+import { go, href, useQuery } from "../lib/router.js";
+import { confirm } from "../ui/dialogs.js";
+import { Badge, Card, Failure, Loaded, PageHead, Search, Tile } from "../ui/parts.js";
+import { Table } from "../ui/table.js";
+import { toast } from "../ui/toasts.js";
+import { resetGroup } from "./group_reset.js";
+import { LagHistory } from "./lag_history.js";
+
+const LIST_MS = 10000;
+const LIVE_MS = 3000;
+const MAX_LAGS = 100;
+const STATES = { Stable: "ok", Empty: "", Dead: "bad", PreparingRebalance: "warn", CompletingRebalance: "warn", Assigning: "warn", Reconciling: "warn" };
+
+export const Page = ({ parts }) => (parts.length ? html`<${GroupPage} key=${parts[0]} name=${parts[0]} />` : html`<${GroupList} />`);
+
+async function listed(signal) {
+  const { groups } = await get("/v1/groups", {}, { signal });
+  const lags = await Promise.all(groups.slice(0, MAX_LAGS).map((each) => get(path("v1", "groups", each.group, "lag"), {}, { signal }).catch(() => null)));
+  return groups.map((each, index) => ({ ...each, lag: lags[index]?.lag ?? null, seconds: lags[index]?.lag_seconds ?? null, topics: [...new Set((lags[index]?.partitions ?? []).map((partition) => partition.topic))] }));
+}
+
+function GroupList() {
+  const [filter] = useQuery("q");
+  const groups = useData(listed, [], LIST_MS);
+  const columns = [
+    { id: "group", label: "Group", value: (row) => row.group, cell: (row) => html`<a href=${href(["groups", row.group])}>${row.group}</a>` },
+    { id: "state", label: "State", value: (row) => row.state, cell: (row) => html`<${Badge} kind=${STATES[row.state] ?? ""}>${row.state}</${Badge}>` },
+    { id: "protocol", label: "Protocol", value: (row) => row.protocol_type || "–" },
+    { id: "topics", label: "Topics", value: (row) => row.topics.join(", "), cell: (row) => row.topics.map((each, index) => html`${index > 0 && ", "}<a href=${href(["topics", each], { tab: "consumers" })}>${each}</a>`) },
+    { id: "lag", label: "Lag, records", right: true, value: (row) => row.lag ?? -1, cell: (row) => number(row.lag) },
+    { id: "seconds", label: "Lag, time", right: true, value: (row) => row.seconds ?? -1, cell: (row) => (row.seconds === null ? "–" : duration(row.seconds * 1000)) },
+  ];
+  return html`<${PageHead} title="Groups" about=${groups.data && plural(groups.data.length, "consumer group")} />
+    <${Card} flush><div class="toolbar"><${Search} placeholder="Filter groups" /></div>
+      <${Loaded} of=${groups}>${(rows) => html`<${Table} label="Groups" columns=${columns} rows=${rows} rowKey=${(row) => row.group} filter=${filter} empty="There are no consumer groups yet." />`}</${Loaded}></${Card}>`;
+}
+
+function GroupPage({ name }) {
+  const group = useData((signal) => get(path("v1", "groups", name), {}, { signal }), [name], LIVE_MS);
+  const lag = useData((signal) => get(path("v1", "groups", name, "lag"), {}, { signal }), [name], LIVE_MS);
+  const deleteGroup = async () => {
+    const done = await confirm({
+      title: "Delete the group?", danger: true, action: "Delete", type: name,
+      about: "Its committed offsets are deleted. Consumers of this group start where auto.offset.reset says.",
+      run: () => remove(path("v1", "groups", name)),
+    });
+    if (done) {
+      toast(`Group ${name} deleted.`);
+      go(href(["groups"]));
+    }
+  };
+  if (group.error && !group.data) return html`<${PageHead} title=${name} /><${Failure} error=${group.error} />`;
+  const reload = () => [group.reload(), lag.reload()];
+  return html`<${PageHead} title=${name} badge=${group.data && html`<${Badge} kind=${STATES[group.data.state] ?? ""}>${group.data.state}</${Badge}>`}
+      about=${group.data && `${plural(group.data.members.length, "member")}${group.data.protocol ? ` · ${group.data.protocol}` : ""}`}
+      actions=${html`<button type="button" class="button" onClick=${() => resetGroup(name, lag.data?.partitions ?? [], reload)}>Reset offsets</button>
+        <button type="button" class="button danger" onClick=${deleteGroup}>Delete</button>`} />
+    <${Loaded} of=${lag}>${(data) => html`<${Summary} lag=${data} members=${group.data?.members ?? []} /><${LagHistory} group=${name} lag=${data} />`}</${Loaded}>
+    <${Loaded} of=${group}>${(data) => html`<${Members} group=${data} lag=${lag.data} />`}</${Loaded}>
+    <${Loaded} of=${lag}>${(data) => html`<${Partitions} lag=${data} members=${group.data?.members ?? []} />`}</${Loaded}>`;
+}
+
+const secondsOf = (lag) => lag.lag_seconds ?? null;
+
+function Summary({ lag, members }) {
+  const without = lag.partitions.filter((each) => each.committed === null).length;
+  const assigned = new Set(members.flatMap((each) => each.assigned.map((place) => `${place.topic}/${place.partition}`)));
+  const unread = lag.partitions.filter((each) => each.lag && !assigned.has(`${each.topic}/${each.partition}`)).length;
+  return html`<div class="tiles">
+    <${Tile} label="Lag" value=${number(lag.lag)} unit="records" note=${secondsOf(lag) === null ? "" : `${duration(secondsOf(lag) * 1000)} behind`} />
+    <${Tile} label="Partitions" value=${number(lag.partitions.length)} note=${without ? `${number(without)} without a commit` : "all have commits"} />
+    <${Tile} label="Members" value=${number(members.length)} note=${unread ? `nobody reads ${plural(unread, "partition")} with lag` : ""} />
+  </div>`;
+}
+
+// "orders 0-5, clicks 3": partitions by topic, neighbours together.
+function places(assigned) {
+  const topics = new Map();
+  for (const each of assigned) topics.set(each.topic, [...(topics.get(each.topic) ?? []), each.partition]);
+  return [...topics].map(([topic, partitions]) => `${topic} ${ranges(partitions.sort((a, b) => a - b))}`).join(", ");
+}
+
+function ranges(numbers) {
+  const parts = [];
+  for (const each of numbers) {
+    const last = parts.at(-1);
+    if (last && last[1] === each - 1) last[1] = each;
+    else parts.push([each, each]);
+  }
+  return parts.map(([from, to]) => (from === to ? from : `${from}–${to}`)).join(" ");
+}
+
+function Members({ group, lag }) {
+  const behind = new Map((lag?.partitions ?? []).map((each) => [`${each.topic}/${each.partition}`, each.lag ?? 0]));
+  const columns = [
+    { id: "client", label: "Client", value: (row) => row.client, cell: (row) => html`<span class="nowrap">${row.client}</span>` },
+    { id: "host", label: "Host", value: (row) => row.host },
+    { id: "member", label: "Member", value: (row) => row.instance ?? row.member, cell: (row) => html`<span class="mono break small">${row.instance ?? row.member}</span>` },
+    { id: "assigned", label: "Partitions", value: (row) => row.assigned.length, cell: (row) => html`<span class="small break">${places(row.assigned) || "none"}</span>` },
+    { id: "lag", label: "Lag", right: true, value: (row) => row.assigned.reduce((sum, each) => sum + (behind.get(`${each.topic}/${each.partition}`) ?? 0), 0), cell: null },
+  ].map((each) => (each.id === "lag" ? { ...each, cell: (row) => number(each.value(row)) } : each));
+  return html`<${Card} title="Members" flush><${Table} label="Members" urlSort=${false} columns=${columns} rows=${group.members} rowKey=${(row) => row.member} empty="The group has no members now; its offsets are kept." /></${Card}>`;
+}
+
+function Partitions({ lag, members }) {
+  const owners = new Map(members.flatMap((member) => member.assigned.map((each) => [`${each.topic}/${each.partition}`, member.client])));
+  const columns = [
+    { id: "topic", label: "Topic", value: (row) => row.topic, cell: (row) => html`<a href=${href(["topics", row.topic], { tab: "records", partition: row.partition, ...(row.committed === null ? {} : { from: "offset", offset: row.committed }) })}>${row.topic}</a>` },
+    { id: "partition", label: "Partition", right: true, value: (row) => row.partition },
+    { id: "committed", label: "Committed", right: true, value: (row) => row.committed ?? -1, cell: (row) => (row.committed === null ? html`<span class="muted">no commit</span>` : number(row.committed)) },
+    { id: "end", label: "End", right: true, value: (row) => row.end ?? -1, cell: (row) => number(row.end) },
+    { id: "lag", label: "Lag, records", right: true, value: (row) => row.lag ?? -1, cell: (row) => number(row.lag) },
+    ...(lag.partitions.some((each) => each.lag_seconds !== undefined) ? [{ id: "seconds", label: "Lag, time", right: true, value: (row) => row.lag_seconds ?? -1, cell: (row) => (row.lag_seconds === null ? "–" : duration(row.lag_seconds * 1000)) }] : []),
+    { id: "reader", label: "Read by", value: (row) => owners.get(`${row.topic}/${row.partition}`) ?? "–" },
+  ];
+  return html`<${Card} title="Offsets" flush actions=${html`<span class="live">live</span>`}><${Table} label="Offsets" columns=${columns} rows=${lag.partitions} rowKey=${(row) => `${row.topic}/${row.partition}`} empty="The group has committed no offsets." /></${Card}>`;
+}

@@ -1,0 +1,114 @@
+// Overview: what the cluster does now, and whether all is well.
+import { html } from "../lib/html.js";
+import { get } from "../lib/api.js";
+import { bytes, duration, number, percent, plural, short } from "../lib/format.js";
+import { useData } from "../lib/live.js";
+import { gauge, labelsOf, quantile, rate, series, useMetrics } from "../lib/metrics.js";
+import { href } from "../lib/router.js";
+import { Badge, Bar, Card, Empty, Failure, Loaded, PageHead, Tile } from "../ui/parts.js";
+import { Plot } from "../ui/plot.js";
+
+const DOCTOR_MS = 15000;
+const AGENTS_MS = 2000;
+const perSecond = (value) => (value === null ? "–" : `${bytes(value)}/s`);
+const latency = (value) => (value === null || value === undefined ? "–" : duration(value * 1000));
+
+function hitRate(now, before) {
+  const hits = rate(now, before, "streamhouse_cache_hits_total");
+  const misses = rate(now, before, "streamhouse_cache_misses_total");
+  return hits + misses > 0 ? hits / (hits + misses) : null;
+}
+
+export function Page() {
+  const metrics = useMetrics();
+  const agents = useData((signal) => get("/v1/agents", {}, { signal }), [], AGENTS_MS);
+  const { points, error } = metrics;
+  const live = (agents.data?.agents ?? []).filter((each) => each.state === "live").length;
+  return html`
+    <${PageHead} title="Overview" about=${agents.data && `${plural(live, "live agent")} · figures of the last ${duration(Math.max(0, (points.at(-1)?.at - points[0]?.at) * 1000) || 0)}`}
+      actions=${html`<span class="live ${error ? "is-off" : ""}">${error ? "interrupted" : "live"}</span>`} />
+    ${error && html`<${Failure} error=${error} />`}
+    <${Figures} points=${points} live=${live} agents=${agents.data?.agents} />
+    <${Plots} points=${points} />
+    <div class="grid">
+      <div class="span-7"><${Findings} /></div>
+      <div class="span-5"><${AgentList} of=${agents} /></div>
+    </div>`;
+}
+
+function Figures({ points, live, agents }) {
+  const now = points.at(-1);
+  const before = points.at(-2);
+  const of = (name) => series(points, (point, earlier) => rate(point, earlier, name));
+  const written = of("streamhouse_appended_bytes_total");
+  const read = of("streamhouse_fetched_bytes_total");
+  const records = now && rate(now, before, "streamhouse_appended_records_total");
+  const requests = of("streamhouse_object_store_requests_total");
+  const hits = series(points, hitRate);
+  const known = hits.filter((each) => each !== null);
+  const pressure = now && gauge(now, "streamhouse_buffer_pressure") / Math.max(1, now.agents.size);
+  const slow = now && quantile(now, points[0] === now ? null : points[0], "streamhouse_object_store_seconds", 0.99);
+  const away = (agents ?? []).length - live;
+  return html`<div class="tiles">
+    <${Tile} label="Written" value=${perSecond(written.at(-1) ?? null)} note=${`${short(records)} records/s`} points=${written} />
+    <${Tile} label="Read" value=${perSecond(read.at(-1) ?? null)} note=${`${number(now ? gauge(now, "streamhouse_kafka_connections") : null)} Kafka connections`} points=${read} color="var(--c2)" />
+    <${Tile} label="Store requests" value=${short(requests.at(-1) ?? null)} unit="/s" note=${`p99 ${latency(slow)}`} points=${requests} color="var(--c3)" />
+    <${Tile} label="Cache hits" value=${percent(known.at(-1) ?? null)} note="of lookups, all caches" points=${hits} color="var(--c4)" />
+    <${Tile} label="Not yet in segments" value=${bytes(now ? gauge(now, "streamhouse_buffer_bytes") : null)} note=${`${percent(pressure)} of its memory`} points=${series(points, (point) => gauge(point, "streamhouse_buffer_bytes"))} color="var(--c7)" />
+    <${Tile} label="Agents" value=${number(live)} unit=${away > 0 ? `live, ${away} not` : "live"} note=${now ? `${number(gauge(now, "streamhouse_open_partitions"))} partitions led` : ""} points=${series(points, (point) => gauge(point, "process_cpu_seconds_total"))
+      .map((_, index) => rate(points[index], points[index - 1], "process_cpu_seconds_total"))} color="var(--c6)" />
+  </div>`;
+}
+
+function Plots({ points }) {
+  const now = points.at(-1);
+  const times = points.map((each) => each.at);
+  const of = (name, labels) => series(points, (point, before) => rate(point, before, name, labels));
+  const samples = now ? Object.assign({}, ...[...now.agents.values()].map((each) => each.samples)) : {};
+  const operations = labelsOf(samples, "streamhouse_object_store_requests_total", "operation");
+  const caches = labelsOf(samples, "streamhouse_cache_hits_total", "cache");
+  const store = (share) => series(points, (point, before) => (before ? quantile(point, before, "streamhouse_object_store_seconds", share) : null));
+  const kafka = (api) => series(points, (point, before) => (before ? quantile(point, before, "streamhouse_kafka_request_seconds", 0.99, { api }) : null));
+  const hasKafka = labelsOf(samples, "streamhouse_kafka_request_seconds_count", "api").length > 0;
+  if (points.length < 2) return html`<${Card} title="Throughput"><div class="loading" role="status">Collecting figures…</div></${Card}>`;
+  return html`<div class="grid">
+    <div class="span-6"><${Card} title="Throughput"><${Plot} label="Throughput" times=${times} format=${perSecond} lines=${[
+      { label: "written", values: of("streamhouse_appended_bytes_total"), color: "--c1" },
+      { label: "read", values: of("streamhouse_fetched_bytes_total"), color: "--c2" }]} /></${Card}></div>
+    <div class="span-6"><${Card} title=${hasKafka ? "Latency, p99" : "Latency of the object store"}><${Plot} label="Latency" times=${times} format=${latency} lines=${hasKafka
+      ? [{ label: "produce", values: kafka("Produce") }, { label: "fetch", values: kafka("Fetch"), color: "--c2" }, { label: "object store", values: store(0.99), color: "--c3" }]
+      : [{ label: "median", values: store(0.5), color: "--c3" }, { label: "p99", values: store(0.99), color: "--c5" }]} /></${Card}></div>
+    <div class="span-6"><${Card} title="Requests to the object store, per second"><${Plot} label="Requests to the object store" times=${times} format=${short} lines=${operations.map((operation) => (
+      { label: operation, values: of("streamhouse_object_store_requests_total", { operation }) }))} /></${Card}></div>
+    <div class="span-6"><${Card} title="Cache hits"><${Plot} label="Cache hits" times=${times} format=${percent} lines=${caches.map((cache) => ({ label: cache, values: series(points, (point, before) => {
+      const hits = rate(point, before, "streamhouse_cache_hits_total", { cache });
+      const misses = rate(point, before, "streamhouse_cache_misses_total", { cache });
+      return hits + misses > 0 ? hits / (hits + misses) : null;
+    }) }))} /></${Card}></div>
+  </div>`;
+}
+
+const ORDER = { failure: 0, warning: 1, ok: 2 };
+const KINDS = { failure: "bad", warning: "warn", ok: "ok" };
+
+export function Findings() {
+  const doctor = useData((signal) => get("/v1/doctor", {}, { signal }), [], DOCTOR_MS);
+  return html`<${Card} title="Doctor" flush actions=${html`<span class="muted small">looked at again every ${DOCTOR_MS / 1000} s</span>`}>
+    <${Loaded} of=${doctor}>${(found) => {
+      const checks = [...found.shared, ...found.own].sort((a, b) => ORDER[a.verdict] - ORDER[b.verdict]);
+      return html`<ul class="findings">${checks.map((each) => html`<li key=${each.name}><${Badge} kind=${KINDS[each.verdict]}>${each.verdict}</${Badge}>
+        <div class="break"><strong>${each.name}</strong><div class="muted">${each.text}</div></div></li>`)}</ul>`;
+    }}</${Loaded}></${Card}>`;
+}
+
+const STATES = { live: "ok", draining: "info", expired: "bad", recovering: "warn" };
+
+function AgentList({ of }) {
+  return html`<${Card} title="Agents" flush actions=${html`<a class="button tiny" href=${href(["agents"])}>Leases</a>`}><${Loaded} of=${of}>${({ agents }) => {
+    const most = Math.max(1, ...agents.map((each) => each.partitions));
+    return agents.length ? html`<ul class="findings">${agents.map((each) => html`<li key=${each.session}>
+      <${Badge} kind=${STATES[each.state]}>${each.state}</${Badge}>
+      <div class="stack" style=${{ flex: 1, gap: "5px" }}><div class="row"><strong>Agent ${each.node}</strong><span class="muted small">${each.kafka}</span><span class="num small" style=${{ marginLeft: "auto" }}>${plural(each.partitions, "partition")}</span></div>
+      <${Bar} share=${each.partitions / most} /></div></li>`)}</ul>` : html`<${Empty} icon="agents" title="No agents" />`;
+  }}</${Loaded}></${Card}>`;
+}

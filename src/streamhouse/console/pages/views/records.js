@@ -1,0 +1,168 @@
+// The records of a topic: browse, watch new ones come, look at one, download.
+import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { get, lines, path } from "../lib/api.js";
+import { number, preciseTime } from "../lib/format.js";
+import { useData } from "../lib/live.js";
+import { setQuery, useQuery } from "../lib/router.js";
+import { PAGE, read, readPage } from "../lib/records.js";
+import { Action, Card, Choice, Empty, Failure, Field, Loaded } from "../ui/parts.js";
+import { Table } from "../ui/table.js";
+import { toast } from "../ui/toasts.js";
+import { RecordDetail } from "./record.js";
+
+const FROM = [["end", "Newest first"], ["start", "From the start"], ["offset", "From an offset"], ["time", "From a time"], ["live", "Live"]];
+const TAIL_KEPT = 500;
+const TAIL_LIMIT = 20000;
+const DOWNLOAD_RECORDS = 100000;
+const DOWNLOAD_BYTES = 64 * 1024 * 1024;
+
+const column = (id, label, value, cell, right) => ({ id, label, value, cell, right });
+const COLUMNS = [
+  column("time", "Time", (row) => row.timestamp_ms, (row) => html`<span class="nowrap num">${preciseTime(row.timestamp_ms)}</span>`),
+  column("partition", "Partition", (row) => row.partition, null, true),
+  column("offset", "Offset", (row) => row.offset, (row) => number(row.offset), true),
+  column("key", "Key", (row) => read(row.key).text, (row) => html`<span class="clip key ${row.key === null ? "muted" : ""}">${read(row.key).text}</span>`),
+  column("value", "Value", (row) => read(row.value).text, (row) => html`<span class="clip ${row.value === null ? "muted" : ""}">${read(row.value).text}</span>`),
+  column("headers", "Headers", (row) => (row.headers ?? []).length, (row) => (row.headers?.length ? number(row.headers.length) : ""), true),
+];
+
+export function Records({ topic, partitions = 1 }) {
+  const [from] = useQuery("from", "end");
+  const [partition] = useQuery("partition");
+  const [offset] = useQuery("offset");
+  const [at] = useQuery("at");
+  const [cursor] = useQuery("cursor");
+  const [upTo] = useQuery("before");
+  const [filter] = useQuery("q");
+  const request = { topic, partition, from, offset, at: at || Date.now() - 3600000, cursor, upTo: upTo ? Object.fromEntries(upTo.split(",").map((each) => each.split(":").map(Number))) : {} };
+  const choices = [["", "All"], ...Array.from({ length: partitions }, (_, number) => [String(number), String(number)])];
+  const reset = { cursor: "", before: "" };
+  return html`<${Card} flush>
+    <div class="toolbar">
+      <${Choice} label="Read" value=${from} options=${FROM} onChange=${(value) => setQuery({ ...reset, from: value === "end" ? "" : value })} />
+      <${Choice} label="Partition" value=${partition} options=${choices} onChange=${(value) => setQuery({ ...reset, partition: value })} />
+      ${from === "offset" && html`<${Field} label="Offset"><input type="number" min="0" value=${offset || 0} onChange=${(event) => setQuery({ ...reset, offset: event.target.value, partition: partition || "0" })} /></${Field}>`}
+      ${from === "time" && html`<${Field} label="Time"><input type="datetime-local" step="1" value=${localTime(Number(request.at))} onChange=${(event) => setQuery({ ...reset, at: String(new Date(event.target.value).getTime()) })} /></${Field}>`}
+      <${Field} label="Filter what is shown"><input type="search" data-search value=${filter} placeholder="Key or value" onInput=${(event) => setQuery({ q: event.target.value }, { replace: true })} /></${Field}>
+      <div class="row" style=${{ marginLeft: "auto" }}><${Action} run=${() => download(request)}>Download</${Action}></div>
+    </div>
+    ${from === "live" ? html`<${Tail} key=${partition} topic=${topic} partition=${partition} filter=${filter} />`
+      : from === "offset" && partition === "" ? html`<${Empty} title="Choose a partition">Offsets count within one partition.</${Empty}>`
+        : html`<${Browse} request=${request} filter=${filter} />`}
+  </${Card}>`;
+}
+
+const localTime = (ms) => new Date(ms - new Date(ms).getTimezoneOffset() * 60000).toISOString().slice(0, 19);
+
+const detailOf = (topic) => (row) => html`<${RecordDetail} topic=${topic} record=${row} />`;
+const keyOf = (row) => `${row.partition}/${row.offset}`;
+
+function Browse({ request, filter }) {
+  const page = useData((signal) => readPage(request, signal), [JSON.stringify(request)]);
+  return html`<${Loaded} of=${page}>${({ records, older, next, start, end }) => html`
+    <${Table} label="Records" columns=${COLUMNS} rows=${records} rowKey=${keyOf} filter=${filter} urlSort=${false} detail=${detailOf(request.topic)}
+      empty=${start !== undefined && start < end ? "Nothing on this page." : "No records here."} />
+    <div class="more row">
+      ${older && html`<button type="button" class="button tiny" onClick=${() => setQuery({ before: Object.entries(older).map((each) => each.join(":")).join(",") })}>Older</button>`}
+      ${next && html`<button type="button" class="button tiny" onClick=${() => setQuery(next)}>Next</button>`}
+      <button type="button" class="button tiny" onClick=${page.reload}>Again</button>
+      <span class="muted small">${number(records.length)} records${end === undefined ? "" : `, the partition has ${number(start)} – ${number(end)}`}</span>
+    </div>`}</${Loaded}>`;
+}
+
+// New records as they come: the agent ends the stream after so many, the page keeps the newest, and paints once a frame.
+function Tail({ topic, partition, filter }) {
+  const [shown, setShown] = useState([]);
+  const [count, setCount] = useState(0);
+  const [state, setState] = useState("connecting");
+  const [error, setError] = useState(null);
+  const [runs, setRuns] = useState(0);
+  const abort = useRef(null);
+  useEffect(() => {
+    const controller = new AbortController();
+    abort.current = controller;
+    follow(topic, partition, controller.signal, {
+      onState: setState,
+      onRecords: (records, seen) => {
+        setShown((before) => [...records.reverse(), ...before].slice(0, TAIL_KEPT));
+        setCount(seen);
+      },
+      onError: setError,
+    });
+    return () => controller.abort();
+  }, [runs]);
+  const restart = () => {
+    setError(null);
+    setRuns(runs + 1);
+  };
+  const isLive = state === "live" || state === "connecting";
+  return html`${error && html`<${Failure} error=${error} />`}
+    <div class="more row"><span class="live ${isLive ? "" : "is-off"}">${state}</span><span class="muted small">${number(count)} records; the newest ${number(TAIL_KEPT)} are kept</span>
+      ${isLive ? html`<button type="button" class="button tiny" onClick=${() => { abort.current.abort(); setState("stopped"); }}>Stop</button>`
+        : html`<button type="button" class="button tiny" onClick=${restart}>Go on</button>`}</div>
+    <${Table} label="Records" columns=${COLUMNS} rows=${shown} rowKey=${keyOf} filter=${filter} urlSort=${false} detail=${detailOf(topic)} empty="Waiting for records…" />`;
+}
+
+async function follow(topic, partition, signal, { onState, onRecords, onError }) {
+  let seen = 0;
+  let waiting = [];
+  const paint = () => {
+    if (waiting.length) onRecords(waiting.splice(0).slice(-TAIL_KEPT), seen);
+    if (!signal.aborted) setTimeout(paint, 150);
+  };
+  try {
+    onState("live");
+    paint();
+    const query = { from: "latest", limit: TAIL_LIMIT, key_format: "base64", value_format: "base64" };
+    for await (const line of lines("GET", path("v1", "topics", topic, "records"), { query, signal })) {
+      if (line.error) throw new Error(line.error.detail ?? "The stream ended.");
+      if (line.offset === undefined || (partition !== "" && line.partition !== Number(partition))) continue;
+      seen += 1;
+      waiting.push(line);
+      if (waiting.length > 2 * TAIL_KEPT) waiting = waiting.slice(-TAIL_KEPT);
+    }
+    onState(`stopped after ${number(TAIL_LIMIT)} records`);
+  } catch (error) {
+    if (signal.aborted) return;
+    onState("stopped");
+    onError(error);
+  }
+}
+
+// Records as lines of JSON, up to a limit that a browser can hold.
+async function download({ topic, partition, from, offset, at }) {
+  const parts = [];
+  let [count, size] = [0, 0];
+  const take = (record) => {
+    const line = `${JSON.stringify(record)}\n`;
+    parts.push(line);
+    count += 1;
+    size += line.length;
+    return count < DOWNLOAD_RECORDS && size < DOWNLOAD_BYTES;
+  };
+  await (partition === "" ? all(topic, from, at, take) : one(topic, partition, from, offset, at, take));
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob(parts, { type: "application/x-ndjson" }));
+  link.download = `${topic}.ndjson`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  toast(count >= DOWNLOAD_RECORDS || size >= DOWNLOAD_BYTES ? `The first ${number(count)} records; a browser holds no more. Use streamhouse consume for the rest.` : `${number(count)} records.`);
+}
+
+async function one(topic, partition, from, offset, at, take) {
+  let query = from === "offset" ? { offset: offset || 0 } : from === "time" ? { timestamp: at } : {};
+  for (;;) {
+    const page = await get(path("v1", "topics", topic, "partitions", partition, "records"), { ...query, limit: 5000, max_bytes: 8388608 });
+    if (!page.records.every(take) || page.next_offset >= page.high_watermark || !page.records.length) return;
+    query = { offset: page.next_offset };
+  }
+}
+
+async function all(topic, from, at, take) {
+  let query = { from: from === "time" ? at : "earliest" };
+  for (;;) {
+    const page = await get(path("v1", "topics", topic, "records"), { ...query, limit: 5000, max_bytes: 8388608 });
+    if (!page.records.every(take) || !page.records.length) return;
+    query = { cursor: page.cursor };
+  }
+}

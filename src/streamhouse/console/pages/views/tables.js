@@ -1,0 +1,59 @@
+// Tables of SQL: defined tables, topics, views with their rows.
+import { html } from "../lib/html.js";
+import { get, path } from "../lib/api.js";
+import { ago, number, plural } from "../lib/format.js";
+import { useData } from "../lib/live.js";
+import { href, setQuery, useQuery } from "../lib/router.js";
+import { Badge, Card, Failure, Loaded, PageHead, Search } from "../ui/parts.js";
+import { Table } from "../ui/table.js";
+
+const LIST_MS = 10000;
+const ROWS = 100;
+
+export const Page = ({ parts }) => (parts.length ? html`<${TablePage} key=${parts[0]} name=${parts[0]} />` : html`<${TableList} />`);
+
+async function load(signal) {
+  const [tables, views] = await Promise.all([get("/v1/tables", {}, { signal }), get("/v1/views", {}, { signal })]);
+  const byName = new Map(views.views.map((each) => [each.name, each]));
+  return tables.tables.map((each) => ({ ...each, view: byName.get(each.name) }));
+}
+
+function TableList() {
+  const [filter] = useQuery("q");
+  const tables = useData(load, [], LIST_MS);
+  const columns = [
+    { id: "name", label: "Table", value: (row) => row.name, cell: (row) => html`<a href=${href(["tables", row.name])}>${row.name}</a>` },
+    { id: "connector", label: "Is a", value: (row) => row.connector, cell: (row) => html`<${Badge} kind=${row.view ? "info" : ""}>${row.connector}</${Badge}>` },
+    { id: "columns", label: "Columns", value: (row) => (row.columns ?? []).map((each) => each.name).join(", "), cell: (row) => html`<span class="clip">${row.columns ? row.columns.map((each) => each.name).join(", ") : "inferred when read"}</span>` },
+    { id: "rows", label: "Rows", right: true, value: (row) => row.view?.rows ?? -1, cell: (row) => number(row.view?.rows) },
+    { id: "fresh", label: "Fresh as of", right: true, value: (row) => row.view?.fresh_at_ms ?? 0, cell: (row) => (row.view ? ago(row.view.fresh_at_ms) : "–") },
+    { id: "sql", label: "", cell: (row) => html`<a href=${href(["sql"], { text: `SELECT * FROM \`${row.name}\` LIMIT 100` })}>Query</a>` },
+  ];
+  return html`<${PageHead} title="Tables" about=${tables.data && `${plural(tables.data.length, "table")}: definitions, topics without one, and views`} />
+    <${Card} flush><div class="toolbar"><${Search} placeholder="Filter tables" /></div>
+      <${Loaded} of=${tables}>${(rows) => html`<${Table} label="Tables" columns=${columns} rows=${rows} rowKey=${(row) => row.name} filter=${filter} empty="There are no tables yet; each topic is one." />`}</${Loaded}></${Card}>`;
+}
+
+function TablePage({ name }) {
+  const table = useData((signal) => get(path("v1", "tables", name), {}, { signal }), [name]);
+  const view = useData((signal) => get(path("v1", "views", name), {}, { signal }).catch((error) => (error.status === 404 ? null : Promise.reject(error))), [name], LIST_MS);
+  if (table.error && !table.data) return html`<${PageHead} title=${name} /><${Failure} error=${table.error} />`;
+  return html`<${PageHead} title=${name} badge=${table.data && html`<${Badge}>${table.data.connector}</${Badge}>`} about=${view.data && `${number(view.data.rows)} rows, fresh as of ${ago(view.data.fresh_at_ms)}`}
+      actions=${html`<a class="button primary" href=${href(["sql"], { text: `SELECT * FROM \`${name}\` LIMIT 100` })}>Query it</a>${table.data?.connector === "topic" && html`<a class="button" href=${href(["topics", name])}>Topic</a>`}`} />
+    <${Loaded} of=${table}>${(data) => html`<div class="grid"><div class="span-7"><${Card} title="Columns" flush><${Table} label="Columns" urlSort=${false} rows=${data.columns ?? []} rowKey=${(row) => row.name} empty="Inferred from the records when the table is read."
+        columns=${[{ id: "name", label: "Column", value: (row) => row.name, cell: (row) => html`<code>${row.name}</code> ${data.key.includes(row.name) && html`<${Badge} kind="info">key</${Badge}>`}` }, { id: "type", label: "Type", value: (row) => row.type, cell: (row) => html`<code class="break">${row.type}</code>` }]} /></${Card}></div>
+      <div class="span-5"><${Card} title="Definition">${data.text && html`<pre class="code" tabindex="0">${data.text}</pre>`}<dl class="pair">${Object.entries(data.options).map(([option, value]) => html`<dt key=${`${option}k`} class="mono">${option}</dt><dd key=${`${option}v`} class="mono">${value}</dd>`)}</dl>${!data.text && !Object.keys(data.options).length && html`<p class="muted">None: the topic as it is.</p>`}</${Card}></div></div>`}</${Loaded}>
+    ${view.data && html`<${Rows} view=${view.data} />`}`;
+}
+
+function Rows({ view }) {
+  const [cursor] = useQuery("cursor");
+  const page = useData((signal) => get(path("v1", "views", view.name, "rows"), { limit: ROWS, cursor }, { signal }), [view.name, cursor]);
+  const shown = (value) => (value === null || value === undefined ? "null" : typeof value === "object" ? JSON.stringify(value) : String(value));
+  return html`<${Card} title="Rows" flush><${Loaded} of=${page}>${(data) => {
+    const names = [...new Set(data.rows.flatMap((row) => Object.keys(row)))];
+    return html`<${Table} label="Rows" urlSort=${false} rows=${data.rows.map((row, index) => ({ row, index }))} rowKey=${(row) => row.index} empty="No rows yet."
+        columns=${names.map((name) => ({ id: name, label: name, value: ({ row }) => shown(row[name]), cell: ({ row }) => html`<span class="clip">${shown(row[name])}</span>` }))} />
+      <div class="more row">${cursor && html`<button type="button" class="button tiny" onClick=${() => setQuery({ cursor: "" })}>First page</button>`}${data.cursor && html`<button type="button" class="button tiny" onClick=${() => setQuery({ cursor: data.cursor })}>Next</button>`}</div>`;
+  }}</${Loaded}></${Card}>`;
+}

@@ -1,0 +1,134 @@
+"""The console in a real browser against a live agent: every page, links, keys, records, changes, hostile contents."""
+
+import re
+
+import httpx
+import pytest
+from playwright.async_api import Page, expect
+
+from .conftest import HOSTILE, PAGES
+
+pytestmark = pytest.mark.timeout(120)
+
+
+async def test_the_navigation_leads_to_every_page_and_back(origin: str, page: Page) -> None:
+    await page.goto(origin)
+    links = page.locator("nav[aria-label=Pages] a")
+    await expect(links).to_have_count(11)
+    names = ["Overview", "Topics", "Groups", "Schemas", "Transactions", "Pipelines", "SQL", "Tables", "Agents"]
+    assert [name.strip() for name in await links.all_inner_texts()] == [*names, "Security", "Settings"]
+    for place, name in enumerate(PAGES):
+        await links.nth(place).click()
+        await expect(page).to_have_url(f"{origin}/console/{name}")
+        await expect(page.locator("main h1")).to_be_visible()
+    await page.go_back()
+    await expect(page.locator("main h1")).to_have_text("Security")
+    await page.reload()
+    await expect(page.locator("main h1")).to_have_text("Security")
+    await page.go_forward()
+    await expect(page.locator("main h1")).to_have_text("Settings")
+
+
+async def test_the_overview_shows_figures_agents_and_findings(origin: str, page: Page) -> None:
+    await page.goto(origin)
+    await expect(page.locator(".u-wrap")).to_have_count(4)
+    await expect(page.locator(".tile", has_text="Agents")).to_contain_text("1 live")
+    await expect(page.locator("section", has_text="Doctor").locator("li").first).to_be_visible()
+
+
+async def test_keys_lead_everywhere(origin: str, page: Page) -> None:
+    await page.goto(f"{origin}/console/overview")
+    await expect(page.locator("main h1")).to_have_text("Overview")
+    await page.keyboard.press("g")
+    await page.keyboard.press("t")
+    await expect(page.locator("main h1")).to_have_text("Topics")
+    await page.keyboard.press("/")
+    await page.keyboard.type("pay")
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await expect(page).to_have_url(re.compile(r"q=pay"))
+    await page.keyboard.press("Control+k")
+    await page.keyboard.type("billing")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("main h1")).to_contain_text("billing")
+
+
+async def test_a_topic_is_created_changed_and_deleted_after_questions(origin: str, page: Page) -> None:
+    await page.goto(f"{origin}/console/topics")
+    await page.get_by_role("button", name="Create a topic").click()
+    await page.get_by_label("Name").fill("made-here")
+    await page.get_by_role("button", name="Create", exact=True).click()
+    await expect(page.locator("main h1")).to_have_text("made-here")
+    await page.get_by_role("link", name="Settings", exact=True).last.click()
+    await page.get_by_role("button", name="Change retention.ms").click()
+    await page.locator("dialog input").fill("3600000")
+    await page.get_by_role("button", name="Continue").click()
+    await page.get_by_role("button", name="Change", exact=True).last.click()
+    await expect(page.locator(".toasts")).to_contain_text("retention.ms changed")
+    async with httpx.AsyncClient(base_url=origin) as http:
+        assert (await http.get("/v1/topics/made-here")).json()["settings"] == {"retention.ms": "3600000"}
+    await page.get_by_role("button", name="Delete", exact=True).click()
+    confirm = page.locator("dialog").get_by_role("button", name="Delete")
+    await expect(confirm).to_be_disabled()
+    await page.locator("dialog input").fill("made-here")
+    await confirm.click()
+    await expect(page).to_have_url(f"{origin}/console/topics")
+    async with httpx.AsyncClient(base_url=origin) as http:
+        assert (await http.get("/v1/topics/made-here")).status_code == 404
+
+
+async def test_records_are_browsed_older_and_looked_at(origin: str, page: Page) -> None:
+    await page.goto(f"{origin}/console/topics/orders?tab=records&partition=0")
+    rows = page.locator("tbody tr")
+    await expect(rows.first).to_contain_text("99")
+    await expect(rows).to_have_count(50)
+    await page.get_by_role("button", name="Older").click()
+    await expect(rows.first).to_contain_text("49")
+    await expect(page.get_by_role("button", name="Older")).to_have_count(0)
+    await page.go_back()
+    await expect(rows.first).to_contain_text("99")
+    await rows.first.click()
+    await expect(page.locator(".tree")).to_contain_text('sku: "a"')
+    await page.get_by_role("button", name="Hex").first.click()
+    await expect(page.locator(".hex")).to_contain_text("00000000  7b 22 69 64")
+
+
+async def test_records_come_live_and_are_produced(origin: str, page: Page) -> None:
+    await page.goto(f"{origin}/console/topics/orders?tab=records&from=live")
+    await expect(page.locator(".more .live")).to_have_text("live")
+    await page.get_by_role("button", name="Produce a record").click()
+    await page.locator("dialog [name=key]").fill("by hand")
+    await page.locator("dialog [name=value]").fill('{"made": "here"}')
+    await page.get_by_role("button", name="Write this record").click()
+    await expect(page.locator(".toasts")).to_contain_text("Written to partition")
+    await expect(page.locator("tbody tr").first).to_contain_text('{"made":"here"}')
+
+
+async def test_records_are_downloaded(origin: str, page: Page) -> None:
+    await page.goto(f"{origin}/console/topics/orders?tab=records&partition=1")
+    async with page.expect_download() as download:
+        await page.get_by_role("button", name="Download").click()
+    made = await download.value
+    assert made.suggested_filename == "orders.ndjson"
+    assert len((await made.path()).read_text().splitlines()) >= 100
+
+
+async def test_a_group_is_reset_after_a_preview(origin: str, page: Page) -> None:
+    await page.goto(f"{origin}/console/groups/billing")
+    await page.get_by_role("button", name="Reset offsets").click()
+    await page.locator("dialog [name=way]").select_option("latest")
+    await page.get_by_role("button", name="Preview").click()
+    await expect(page.locator("dialog tbody tr")).to_have_count(3)
+    await page.get_by_role("button", name="Reset 3 partitions").click()
+    await expect(page.locator(".tile", has_text="Lag")).to_contain_text("0 records")
+
+
+@pytest.mark.parametrize("place", ["topics/payments?tab=records", "groups"])
+async def test_hostile_texts_are_shown_as_they_are(origin: str, page: Page, place: str) -> None:
+    await page.goto(f"{origin}/console/{place}")
+    await expect(page.locator("tbody")).to_contain_text(HOSTILE)
+    await page.locator("tbody tr", has_text=HOSTILE).first.click()
+    await page.wait_for_timeout(300)
+    assert await page.locator("img[src=x]").count() == 0
+    if place == "groups":
+        await page.locator("tbody a", has_text=HOSTILE).click()
+        await expect(page.locator("main h1")).to_contain_text(HOSTILE)
