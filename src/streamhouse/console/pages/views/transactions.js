@@ -1,3 +1,49 @@
+// Transactions: open ones first, late ones marked, abort after a question.
 import { html } from "../lib/html.js";
-import { PageHead } from "../ui/parts.js";
-export const Page = () => html`<${PageHead} title="Transactions" />`;
+import { get, path, post } from "../lib/api.js";
+import { ago, duration, number } from "../lib/format.js";
+import { useData } from "../lib/live.js";
+import { href, setQuery, useQuery } from "../lib/router.js";
+import { confirm } from "../ui/dialogs.js";
+import { Badge, Card, Choice, Loaded, PageHead, Search } from "../ui/parts.js";
+import { Table } from "../ui/table.js";
+import { toast } from "../ui/toasts.js";
+
+const LIVE_MS = 3000;
+const LIMIT = 500;
+const STATES = ["Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Empty"];
+const KINDS = { Ongoing: "info", PrepareCommit: "warn", PrepareAbort: "warn", CompleteCommit: "ok", CompleteAbort: "" };
+const isLate = (row) => row.open_for_ms !== null && row.open_for_ms > row.timeout_ms;
+
+export function Page() {
+  const [filter] = useQuery("q");
+  const [state] = useQuery("state");
+  const [cursor] = useQuery("cursor");
+  const page = useData((signal) => get("/v1/transactions", { state, cursor, limit: LIMIT }, { signal }), [state, cursor], LIVE_MS);
+  const abort = async (row) => {
+    const done = await confirm({
+      title: "Abort the transaction?", danger: true, action: "Abort",
+      about: html`The producer <code>${row.transactional_id}</code> is fenced: it can't go on under this epoch. What the transaction wrote stays invisible for readers with read_committed.`,
+      run: () => post(path("v1", "transactions", row.transactional_id, "abort")),
+    });
+    if (done) {
+      toast("The transaction is aborted.");
+      page.reload();
+    }
+  };
+  const columns = [
+    { id: "id", label: "Transactional id", value: (row) => row.transactional_id, cell: (row) => html`<span class="mono break">${row.transactional_id}</span>` },
+    { id: "state", label: "State", value: (row) => row.state, cell: (row) => html`<${Badge} kind=${isLate(row) ? "bad" : KINDS[row.state] ?? ""}>${row.state}${isLate(row) ? ", late" : ""}</${Badge}>` },
+    { id: "open", label: "Open for", right: true, value: (row) => row.open_for_ms ?? -1, cell: (row) => duration(row.open_for_ms) },
+    { id: "timeout", label: "Timeout", right: true, value: (row) => row.timeout_ms, cell: (row) => duration(row.timeout_ms) },
+    { id: "changed", label: "Changed", right: true, value: (row) => -row.changed_at_ms, cell: (row) => ago(row.changed_at_ms) },
+    { id: "producer", label: "Producer, epoch", right: true, value: (row) => row.producer_id, cell: (row) => html`${number(row.producer_id)}, ${row.epoch}` },
+    { id: "partitions", label: "Partitions", value: (row) => row.partitions.length, cell: (row) => row.partitions.map((each, index) => html`${index > 0 && ", "}<a href=${href(["topics", each.topic])}>${each.topic} ${each.partition}</a>`) },
+    { id: "abort", label: "", cell: (row) => row.open_for_ms !== null && html`<button type="button" class="button tiny danger" onClick=${() => abort(row)}>Abort</button>` },
+  ];
+  return html`<${PageHead} title="Transactions" about="Transactional ids, and the transaction that each of them has open or had last." actions=${html`<span class="live">live</span>`} />
+    <${Card} flush><div class="toolbar"><${Search} placeholder="Filter transactional ids" />
+        <${Choice} label="State" value=${state} options=${[["", "All"], ...STATES.map((each) => [each, each])]} onChange=${(value) => setQuery({ state: value, cursor: "" })} /></div>
+      <${Loaded} of=${page}>${(data) => html`<${Table} label="Transactions" columns=${columns} rows=${data.transactions} rowKey=${(row) => row.transactional_id} filter=${filter} empty="No producer has used a transaction." />
+        ${(data.cursor || cursor) && html`<div class="more row">${cursor && html`<button type="button" class="button tiny" onClick=${() => setQuery({ cursor: "" })}>First page</button>`}${data.cursor && html`<button type="button" class="button tiny" onClick=${() => setQuery({ cursor: data.cursor })}>Next</button>`}</div>`}`}</${Loaded}></${Card}>`;
+}
