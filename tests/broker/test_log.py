@@ -244,21 +244,36 @@ async def durable_log(*sizes: int) -> tuple[PartitionLog, list[memoryview]]:
     return log, data
 
 
+def tail_of(log: PartitionLog, offset: int, *, max_bytes: int = MANY_BYTES, at_least_one: bool = False) -> bytes:
+    return b"".join(log.read_tail(offset, max_bytes=max_bytes, at_least_one=at_least_one))
+
+
 async def test_the_tail_is_read_from_the_batch_that_holds_the_offset() -> None:
     log, data = await durable_log(2, 3, 1)
-    assert log.read_tail(0, max_bytes=MANY_BYTES, at_least_one=False) == data
-    assert log.read_tail(3, max_bytes=MANY_BYTES, at_least_one=False) == data[1:]
-    assert log.read_tail(5, max_bytes=MANY_BYTES, at_least_one=False) == data[2:]
-    assert log.read_tail(6, max_bytes=MANY_BYTES, at_least_one=True) == []
+    assert tail_of(log, 0) == b"".join(data)
+    assert tail_of(log, 3) == b"".join(data[1:])
+    assert tail_of(log, 5) == data[2]
+    assert tail_of(log, 6, at_least_one=True) == b""
+
+
+async def test_small_batches_of_the_tail_are_one_buffer_and_large_ones_are_not_copied() -> None:
+    log, _ = await durable_log(1, 1, 1)
+    assert len(log.read_tail(0, max_bytes=MANY_BYTES, at_least_one=False)) == 1
+    wal, large = ManualWal(), [batch(bytes(20_000)), batch(bytes(20_000))]
+    log = open_log(wal)
+    for number, each in enumerate(large):
+        append(log, each)
+        await wal.commit(number)
+    assert all(a is b for a, b in zip(log.read_tail(0, max_bytes=MANY_BYTES, at_least_one=False), large, strict=True))
 
 
 async def test_the_tail_is_read_in_whole_batches_and_one_more_than_fits_only_when_asked_for() -> None:
     log, data = await durable_log(1, 1, 1)
     size = len(data[0])
-    assert log.read_tail(0, max_bytes=2 * size, at_least_one=False) == data[:2]
-    assert log.read_tail(0, max_bytes=2 * size - 1, at_least_one=True) == data[:1]
-    assert log.read_tail(0, max_bytes=size - 1, at_least_one=False) == []
-    assert log.read_tail(0, max_bytes=0, at_least_one=True) == data[:1]
+    assert tail_of(log, 0, max_bytes=2 * size) == b"".join(data[:2])
+    assert tail_of(log, 0, max_bytes=2 * size - 1, at_least_one=True) == data[0]
+    assert tail_of(log, 0, max_bytes=size - 1) == b""
+    assert tail_of(log, 0, max_bytes=0, at_least_one=True) == data[0]
 
 
 async def test_the_tail_is_never_read_above_the_high_watermark() -> None:

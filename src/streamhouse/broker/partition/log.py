@@ -15,7 +15,7 @@ Invariants  log_start <= flushed_end <= high_watermark <= next_offset, and none 
 import asyncio
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from streamhouse.broker.partition.backpressure import AppendBarrier
 from streamhouse.broker.partition.offset_reservation import UNLIMITED, OffsetReservation
@@ -32,6 +32,9 @@ from streamhouse.model.cluster import PartitionState
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.topic import TopicConfig
 from streamhouse.model.transaction import AbortedTransaction, Marker
+
+JOIN_BELOW_BYTES: Final = 16 * 1024
+"""Mean size of batches from which a read returns them as they are, without a copy."""
 
 
 class TailBatch(NamedTuple):
@@ -103,7 +106,9 @@ class PartitionLog:
         self._stability = LastStableOffset(producers.open_transactions(), aborted or AbortedIndex(), kept=aborted_kept)
         self._tail: list[TailBatch] = []
         self._tail_ends: list[int] = []
-        self._tail_bytes = 0
+        self._tail_positions: list[int] = []
+        """Where each batch of the tail ends in the bytes of all batches appended so far."""
+        self._appended_bytes = 0
         self._watchers: dict[HighWatermarkListener, None] = {}  # woken in order of arrival
         self._waiting: dict[asyncio.Future[None], int] = {}
         self._waiting_for_flush: dict[asyncio.Future[None], int] = {}
@@ -112,22 +117,30 @@ class PartitionLog:
     def __repr__(self) -> str:
         return (
             f"<PartitionLog {self.name} epoch={self.epoch} start={self.log_start} flushed={self.flushed_end} "
-            f"high_watermark={self.high_watermark} next={self.next_offset} tail={self._tail_bytes >> 10}KiB"
+            f"high_watermark={self.high_watermark} next={self.next_offset} tail={self.tail_bytes >> 10}KiB"
             f"{' closed' if self.closed else ''}>"
         )
 
     @property
     def tail_bytes(self) -> int:
-        return self._tail_bytes
+        return self._bytes_between(0, len(self._tail))
+
+    def _bytes_between(self, first: int, last: int) -> int:
+        """The bytes of the tail's batches [first, last)."""
+        if first >= last:
+            return 0
+        return self._tail_positions[last - 1] - self._tail_positions[first] + len(self._tail[first].data)
+
+    def _extend_tail(self, item: TailBatch) -> None:
+        self._appended_bytes += len(item.data)
+        self._tail.append(item)
+        self._tail_ends.append(item.end)
+        self._tail_positions.append(self._appended_bytes)
 
     @property
     def unflushed_bytes(self) -> int:
         """Durable bytes of the tail; usually all of it, because the WAL is milliseconds behind."""
-        if self.high_watermark == self.next_offset:
-            return self._tail_bytes
-        # Counted from the end: few batches are not durable yet, while the tail may have a million.
-        pending = self._tail[bisect_right(self._tail_ends, self.high_watermark) :]
-        return self._tail_bytes - sum(len(item.data) for item in pending)
+        return self._bytes_between(0, bisect_right(self._tail_ends, self.high_watermark))
 
     @property
     def oldest_at(self) -> float | None:
@@ -156,9 +169,7 @@ class PartitionLog:
         header = header._replace(base_offset=base, leader_epoch=self.epoch)
         commit = self._wal.append((WalEntry(self.partition, self.epoch, base, end, data),))
         self.next_offset = end
-        self._tail.append(TailBatch(header, base, end, data, now))
-        self._tail_ends.append(end)
-        self._tail_bytes += len(data)
+        self._extend_tail(TailBatch(header, base, end, data, now))
         if idempotent:
             self._producers.record(header, base, now_ms=now_ms)
             if header.is_transactional:
@@ -180,9 +191,7 @@ class PartitionLog:
         batches.assign_offset(data, base_offset=base, leader_epoch=self.epoch)
         commit = self._wal.append((WalEntry(self.partition, self.epoch, base, end, data),))
         self.next_offset = end
-        self._tail.append(TailBatch(batches.read_header(data), base, end, data, now))
-        self._tail_ends.append(end)
-        self._tail_bytes += len(data)
+        self._extend_tail(TailBatch(batches.read_header(data), base, end, data, now))
         aborted = self._producers.end(marker, base, now_ms=now_ms)
         self._stability.ended(marker.producer.producer_id, end, aborted)
         commit.add_done_callback(lambda done: self._committed(done, end))
@@ -340,17 +349,17 @@ class PartitionLog:
 
     def read_tail(self, offset: int, *, max_bytes: int, at_least_one: bool, until: int | None = None) -> list[Buffer]:
         """Durable whole batches from the one that contains `offset`, up to `max_bytes`, or with `at_least_one` a single
-        larger one; none that extends beyond `until`."""
-        buffers: list[Buffer] = []
-        size = 0
-        end = self.high_watermark if until is None else min(until, self.high_watermark)
-        for index in range(bisect_right(self._tail_ends, offset), len(self._tail)):
-            item = self._tail[index]
-            size_after = size + len(item.data)
-            if item.end > end or (size_after > max_bytes and (buffers or not at_least_one)):
-                break
-            buffers.append(item.data)
-            size = size_after
+        larger one; none that extends beyond `until`. Small batches are joined: a copy costs less than many buffers."""
+        ends, positions = self._tail_ends, self._tail_positions
+        first = bisect_right(ends, offset)
+        last = bisect_right(ends, self.high_watermark if until is None else min(until, self.high_watermark), first)
+        if first >= last:
+            return []
+        start = positions[first] - len(self._tail[first].data)
+        last = max(bisect_right(positions, start + max_bytes, first, last), first + at_least_one)
+        buffers = [item.data for item in self._tail[first:last]]
+        if len(buffers) > 1 and positions[last - 1] - start < len(buffers) * JOIN_BELOW_BYTES:
+            return [b"".join(buffers)]
         return buffers
 
     def durable_tail(self) -> Sequence[TailBatch]:
@@ -397,10 +406,10 @@ class PartitionLog:
     def flushed(self, end: int, producers: ProducerTable) -> int:
         """A registered segment contains everything below `end`; returns the bytes removed from the tail."""
         count = bisect_right(self._tail_ends, end)
-        freed = sum(len(item.data) for item in self._tail[:count])
+        freed = self._bytes_between(0, count)
         del self._tail[:count]
         del self._tail_ends[:count]
-        self._tail_bytes -= freed
+        del self._tail_positions[:count]
         self.flushed_end = end
         self._stored_producers = producers
         self._stability.flushed(end)
@@ -419,9 +428,10 @@ class PartitionLog:
 
     def drop_tail(self) -> int:
         """Drop the tail of a closed log, flushed or not; returns its bytes."""
-        freed, self._tail_bytes = self._tail_bytes, 0
+        freed = self.tail_bytes
         self._tail.clear()
         self._tail_ends.clear()
+        self._tail_positions.clear()
         return freed
 
     def advance_log_start(self, offset: int) -> None:
