@@ -3,8 +3,10 @@
 import pytest
 
 from streamhouse.broker.broker import Broker
+from streamhouse.config import FetchSettings
 from streamhouse.model.names import TopicPartition
-from tests.broker.support import World, batch, current, produce, values_of
+from tests.broker.conftest import MakeWorld
+from tests.broker.support import ORDERS, World, batch, current, produce, values_of
 
 FLUSHES = 6
 
@@ -46,3 +48,28 @@ async def test_a_cold_read_asks_twice_for_each_run_and_the_next_one_not_at_all(w
     for _ in range(2):
         await values_of(broker)
         assert world.objects.count("get_range") <= 2 * FLUSHES
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+async def test_what_was_flushed_of_a_partition_that_is_read_is_read_without_a_request(
+    world: World, is_read: bool
+) -> None:
+    broker = await world.start_with(ORDERS)
+    if is_read:
+        await values_of(broker)
+    for value in (b"a", b"b"):
+        await produce(broker, batch(value))
+        await current(broker).flusher.flush_all()
+    world.objects.calls.clear()
+    assert await values_of(broker) == {0: b"a", 1: b"b"}
+    assert world.objects.count("get_range") == (0 if is_read else 4)
+
+
+async def test_nothing_is_kept_of_a_partition_whose_last_fetch_is_long_ago(make_world: MakeWorld) -> None:
+    world = await make_world(fetch=FetchSettings(keep_flushed_s=1.0))
+    broker = await world.start_with(ORDERS)
+    await values_of(broker)
+    world.clock.skip(1.0)
+    await produce(broker, batch(b"a"))
+    await current(broker).flusher.flush_all()
+    assert (len(broker.reader.blocks), len(broker.reader.indexes)) == (0, 0)

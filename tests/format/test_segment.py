@@ -2,6 +2,7 @@
 
 import os
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -100,6 +101,20 @@ def test_a_layout_becomes_the_metadata_row() -> None:
         assert index.blocks[0].position == row.position
         assert sum(block.stored_bytes for block in index.blocks) == row.length
         assert max(block.max_timestamp_ms for block in index.blocks) == row.max_timestamp_ms
+
+
+@pytest.mark.parametrize("words", [WORDS, NOISE])
+@pytest.mark.parametrize("block_bytes", [1, 3000])
+def test_what_is_kept_of_a_run_is_what_a_reader_would_decode(words: list[bytes], block_bytes: int) -> None:
+    encoded = encode_segment([replace(run_of(ORDERS, 9, words), keep_blocks=True)], block_bytes=block_bytes)
+    data, (kept,) = b"".join(encoded.body), encoded.kept
+    index = index_of(data)
+    assert kept.index == index
+    assert kept.blocks == {
+        entry.position: decode_block(data[entry.position : entry.position + entry.stored_bytes], entry)
+        for entry in index.blocks
+    }
+    assert all(isinstance(block, bytes) for block in kept.blocks.values())  # no view of a request
 
 
 def test_an_empty_run_and_an_empty_file_are_segments_too() -> None:

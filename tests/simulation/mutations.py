@@ -51,7 +51,7 @@ def tail_dropped_when_an_upload_fails(patch: Patch) -> None:
             await store(self, shares)
         except Unavailable:
             now = self._dependencies.agreed_time()
-            taken, _ = flush._encode(shares, now=now, block_bytes=self._settings.block_bytes)
+            taken, *_ = flush._encode(shares, now=now, block_bytes=self._settings.block_bytes, read=())
             for share in taken:
                 self._budget.release(share.log.flushed(share.end, share.producers))
             await self._wal.truncate({share.log.partition: share.end for share in taken})
@@ -154,8 +154,8 @@ class _NeverSync:
 def producers_missing_in_segments(patch: Patch) -> None:
     run_input = flush._FlushShare.run_input
 
-    def without(self: Any, *, now_ms: int) -> Any:
-        return replace(run_input(self, now_ms=now_ms), producers=encode_producers([]))
+    def without(self: Any, **how: Any) -> Any:
+        return replace(run_input(self, **how), producers=encode_producers([]))
 
     patch.setattr(flush._FlushShare, "run_input", without)
 

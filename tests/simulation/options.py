@@ -408,6 +408,7 @@ def _settings(chance: random.Random, groups: GroupSettings) -> Settings:
             index_cache_entries=chance.choice((1, 3, 100)),
             readahead_blocks=chance.choice((0, 2)),
             concurrent_reads=chance.choice((1, 4)),
+            keep_flushed_s=random.Random(memory + 1).choice((0.0, 0.0, 3.0)),
         ),
         retention=RetentionSettings(
             check_s=chance.choice((0.3, 1.5)),

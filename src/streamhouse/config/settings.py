@@ -301,6 +301,14 @@ class FetchSettings(Section, frozen=True, kw_only=True):
     ] = 512 * MIB
     max_wait_s: Annotated[float, about("longest long poll, whatever the client requests", gt=0)] = 300.0
     cache_bytes: Annotated[int, about("memory for blocks read from segments", gt=0)] = 512 * MIB
+    keep_flushed_s: Annotated[
+        float,
+        about(
+            "blocks of partitions that were fetched in this time stay in memory when they are flushed, within "
+            "`cache_bytes`; 0: none",
+            ge=0,
+        ),
+    ] = 60.0
     index_cache_entries: Annotated[int, about("block indexes of runs kept in memory", gt=0)] = 4096
     run_cache_entries: Annotated[int, about("runs kept in memory to find segments by offset", gt=0)] = 100_000
     decode_threads: Annotated[int, about("threads that decompress blocks for cold readers", gt=0)] = 2

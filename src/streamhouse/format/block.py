@@ -65,8 +65,11 @@ class BatchSummary(NamedTuple):
 
 
 class EncodedBlock(NamedTuple):
+    """The stored bytes of a block, and its batches in one buffer if compressing them took one."""
+
     pieces: list[Buffer]
     entry: BlockEntry
+    whole: Buffer | None
 
 
 def summarize_batch(data: Buffer) -> BatchSummary:
@@ -96,7 +99,7 @@ def group_into_blocks(batches: Iterable[BatchSummary], block_bytes: int) -> Iter
 def encode_block(batches: Sequence[BatchSummary], *, stored_base: int, position: int) -> EncodedBlock:
     """The stored form of whole batches, and the index entry that finds them at `position`."""
     raw_bytes = sum(len(batch.data) for batch in batches)
-    codec, pieces = _encode_stored(batches, raw_bytes)
+    codec, pieces, whole = _encode_stored(batches, raw_bytes)
     crc = 0
     for piece in pieces:
         crc = crc32c(piece, crc)
@@ -110,25 +113,20 @@ def encode_block(batches: Sequence[BatchSummary], *, stored_base: int, position:
         codec=codec,
         crc=crc,
     )
-    return EncodedBlock(pieces, entry)
+    return EncodedBlock(pieces, entry, whole)
 
 
-def _encode_stored(batches: Sequence[BatchSummary], raw_bytes: int) -> tuple[int, list[Buffer]]:
+def _encode_stored(batches: Sequence[BatchSummary], raw_bytes: int) -> tuple[int, list[Buffer], Buffer | None]:
+    """The codec, the stored pieces, and the batches in one buffer if that was needed."""
     compressed_bytes = sum(len(batch.data) for batch in batches if batch.compressed)
-    if compressed_bytes * 2 >= raw_bytes:
-        return RAW, _raw_pieces(batches, raw_bytes)
+    if compressed_bytes * 2 >= raw_bytes and raw_bytes >= len(batches) * _JOIN_BELOW_BYTES:
+        return RAW, [batch.data for batch in batches], None
     whole = _joined(batches)
-    if _is_worth_trying(whole):
+    if compressed_bytes * 2 < raw_bytes and _is_worth_trying(whole):
         packed = _compress(whole)
         if len(packed) < raw_bytes * _WORTH_KEEPING:
-            return LZ4, [packed]
-    return RAW, [whole]
-
-
-def _raw_pieces(batches: Sequence[BatchSummary], raw_bytes: int) -> list[Buffer]:
-    if raw_bytes < len(batches) * _JOIN_BELOW_BYTES:
-        return [_joined(batches)]
-    return [batch.data for batch in batches]
+            return LZ4, [packed], whole
+    return RAW, [whole], whole
 
 
 def _joined(batches: Sequence[BatchSummary]) -> Buffer:

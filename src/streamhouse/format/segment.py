@@ -10,7 +10,7 @@ Readers with a metadata row need neither directory nor footer. `docs/formats/seg
 
 import struct
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -190,6 +190,7 @@ class RunInput:
     end: int
     batches: Sequence[Buffer]
     producers: bytes
+    keep_blocks: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,13 +218,23 @@ class RunLayout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedRun:
+    """A run's index, which begins at `index_position`, and its decoded blocks by position."""
+
+    index: RunIndex
+    index_position: int
+    blocks: Mapping[int, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedSegment:
     """A segment ready for its PUT. `body` may share memory with the batches, which must not change until it is
-    stored."""
+    stored. `kept` is what readers of runs with `keep_blocks` will decode."""
 
     body: list[Buffer]
     size_bytes: int
     layouts: tuple[RunLayout, ...]
+    kept: tuple[DecodedRun, ...]
 
 
 def encode_segment(runs: Sequence[RunInput], *, block_bytes: int = 1 << 20) -> EncodedSegment:
@@ -231,20 +242,23 @@ def encode_segment(runs: Sequence[RunInput], *, block_bytes: int = 1 << 20) -> E
     body: list[Buffer] = [encode_header()]
     position = len(body[0])
     drafts: list[_RunDraft] = []
+    kept: list[DecodedRun] = []
     for run in runs:
         draft = _encode_blocks(run, body, position=position, block_bytes=block_bytes)
         position += draft.length
         drafts.append(draft)
     entries: list[DirectoryEntry] = []
-    for draft in drafts:
+    for run, draft in zip(runs, drafts, strict=True):
         index = encode_run_index(draft.index)
+        if run.keep_blocks:
+            kept.append(DecodedRun(index=draft.index, index_position=position, blocks=draft.kept))
         body.append(index)
         entries.append(draft.entry(index_position=position, index_length=len(index)))
         position += len(index)
     tail = encode_tail(entries, position=position)
     body.append(tail)
     layouts = tuple(RunLayout(entry=entry) for entry in entries)
-    return EncodedSegment(body=body, size_bytes=position + len(tail), layouts=layouts)
+    return EncodedSegment(body=body, size_bytes=position + len(tail), layouts=layouts, kept=tuple(kept))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +269,7 @@ class _RunDraft:
     position: int
     length: int
     records: int
+    kept: dict[int, bytes]
 
     def entry(self, *, index_position: int, index_length: int) -> DirectoryEntry:
         return DirectoryEntry(
@@ -275,11 +290,15 @@ def _encode_blocks(run: RunInput, body: list[Buffer], *, position: int, block_by
     facts = [summarize_batch(batch) for batch in run.batches]
     _check_order(run, facts)
     entries: list[BlockEntry] = []
+    kept: dict[int, bytes] = {}
     start = position
     for batches in group_into_blocks(facts, block_bytes):
         block = encode_block(batches, stored_base=run.base, position=position)
         body.extend(block.pieces)
         entries.append(block.entry)
+        if run.keep_blocks:
+            # A copy of its own: a view of a batch would hold the whole request that it came with.
+            kept[position] = block.whole if isinstance(block.whole, bytes) else b"".join(each.data for each in batches)
         position += block.entry.stored_bytes
     index = RunIndex(
         partition=run.partition,
@@ -289,7 +308,8 @@ def _encode_blocks(run: RunInput, body: list[Buffer], *, position: int, block_by
         blocks=tuple(entries),
         producers=run.producers,
     )
-    return _RunDraft(index=index, position=start, length=position - start, records=sum(fact.records for fact in facts))
+    records = sum(fact.records for fact in facts)
+    return _RunDraft(index=index, position=start, length=position - start, records=records, kept=kept)
 
 
 def _check_order(run: RunInput, facts: Sequence[BatchSummary]) -> None:

@@ -135,6 +135,7 @@ class Fetcher:
         try:
             log = await self._open_log(item.name)
             poll.watch(log)
+            log.fetched_at = self._clock.monotonic()
             check_leader_epoch(log, item.leader_epoch)
             self._check_range(log, item.offset)
             # Taken before the read: a transaction that ends later may have been read as open.

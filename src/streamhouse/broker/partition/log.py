@@ -15,6 +15,7 @@ Invariants  log_start <= flushed_end <= high_watermark <= next_offset, and none 
 import asyncio
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
+from math import inf
 from typing import Final, NamedTuple, Protocol
 
 from streamhouse.broker.partition.backpressure import AppendBarrier
@@ -97,6 +98,8 @@ class PartitionLog:
         self.refused: Sequence[BatchHeader] = ()
         """Appended batches that were never acknowledged; set when the log is sealed."""
         self.flushing = False
+        self.fetched_at = -inf
+        """Monotonic time of the last fetch."""
         self.gate = AppendBarrier()
         """Blocks appends during an external commit."""
         self.reserve = reserve

@@ -115,12 +115,13 @@ class SingleFlightCache(Generic[K, V]):
     async def _fly(self, key: K, make: Callable[[], Awaitable[V]]) -> V:
         try:
             value = await make()
-            self._keep(key, value)
+            self.keep(key, value)
             return value
         finally:
             del self._flights[key]
 
-    def _keep(self, key: K, value: V) -> None:
+    def keep(self, key: K, value: V) -> None:
+        """Keep a value that `get` finds; the least recently used ones make room for it."""
         self._values[key] = value
         self._weight += value.weight
         while self._weight > self._limit and len(self._values) > 1:

@@ -13,9 +13,9 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from streamhouse.broker.partition.backpressure import ResponseBudget
 from streamhouse.broker.segments.block_cache import Block, SingleFlightCache
@@ -29,6 +29,7 @@ from streamhouse.format import batch as batches
 from streamhouse.format import run_index as run_indexes
 from streamhouse.format.batch import Buffer
 from streamhouse.format.block import BlockEntry, decode_block
+from streamhouse.format.segment import DecodedRun
 from streamhouse.limits import FairLimiter
 from streamhouse.model.names import PartitionId
 from streamhouse.model.segment import Run
@@ -41,6 +42,21 @@ log = logging.getLogger(__name__)
 class _Index(NamedTuple):
     content: run_indexes.RunIndex
     weight: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRun:
+    """A run of a segment that is being written, as readers will find it in the caches."""
+
+    index: _Index
+    index_position: int
+    blocks: Mapping[int, Block]
+
+    @classmethod
+    def of(cls, run: DecodedRun) -> Self:
+        """Find the batches of the blocks; call it in a thread."""
+        blocks = {position: Block(data) for position, data in run.blocks.items()}
+        return cls(_Index(replace(run.index, producers=b"")), run.index_position, blocks)
 
 
 class SegmentReader:
@@ -202,6 +218,13 @@ class SegmentReader:
         entry = index.blocks[number]
         key = (run.object_key, entry.position)
         return await self.blocks.get(key, partial(self._find_block, run, entry))
+
+    def keep(self, object_key: str, runs: Iterable[KeptRun]) -> None:
+        """Keep runs of an object that was just written: its readers need no request."""
+        for run in runs:
+            self.indexes.keep((object_key, run.index_position), run.index)
+            for position, block in run.blocks.items():
+                self.blocks.keep((object_key, position), block)
 
     async def _find_block(self, run: Run, entry: BlockEntry) -> Block:
         key = (run.object_key, entry.position)

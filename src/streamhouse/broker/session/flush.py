@@ -20,7 +20,7 @@ from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.partition.backpressure import MemoryBudget
 from streamhouse.broker.partition.log import PartitionLog, TailBatch
 from streamhouse.broker.partition.producer_state import ProducerTable
-from streamhouse.broker.segments.reader import SegmentReader
+from streamhouse.broker.segments.reader import KeptRun, SegmentReader
 from streamhouse.broker.wal.base import Wal
 from streamhouse.clock import AgreedTime
 from streamhouse.config import FlushSettings, Settings
@@ -119,7 +119,7 @@ class _FlushShare(NamedTuple):
     def end(self) -> int:
         return self.batches[-1].end
 
-    def run_input(self, *, now_ms: int) -> RunInput:
+    def run_input(self, *, now_ms: int, keep_blocks: bool) -> RunInput:
         return RunInput(
             partition=self.log.partition,
             epoch=self.log.epoch,
@@ -127,6 +127,7 @@ class _FlushShare(NamedTuple):
             end=self.end,
             batches=[item.data for item in self.batches],
             producers=encode_producers(self.producers.entries(now_ms=now_ms)),
+            keep_blocks=keep_blocks,
         )
 
 
@@ -251,8 +252,10 @@ class Flusher:
         if not shares:
             return
         now = self._dependencies.agreed_time()
-        encode = partial(_encode, shares, now=now, block_bytes=self._settings.block_bytes)
-        taken, encoded = await asyncio.get_running_loop().run_in_executor(None, encode)
+        since = self._dependencies.clock.monotonic() - self._dependencies.settings.fetch.keep_flushed_s
+        read = {item.partition for item, _ in shares if item.fetched_at > since}
+        encode = partial(_encode, shares, now=now, block_bytes=self._settings.block_bytes, read=read)
+        taken, encoded, kept = await asyncio.get_running_loop().run_in_executor(None, encode)
         key = await self._retry(lambda: self._put(encoded))
         commit = SegmentCommit(
             segment=SegmentObject(key=key, size_bytes=encoded.size_bytes, created_at_ms=now.later_ms),
@@ -261,6 +264,7 @@ class Flusher:
         )
         published = await self._register(commit, taken)
         if published:
+            self._reader.keep(key, kept)
             await self._settle(commit, published)
 
     async def _put(self, encoded: EncodedSegment) -> str:
@@ -338,8 +342,12 @@ class Flusher:
         return await retry(act, on=Unavailable, backoff=backoff, before_retry=failed)
 
 
-def _encode(shares: Sequence[_Share], *, now: AgreedTime, block_bytes: int) -> tuple[list[_FlushShare], EncodedSegment]:
-    """Encode a segment; runs in a thread, because a large tail of small batches takes long. Its input doesn't change
-    while the partitions are being flushed."""
+def _encode(
+    shares: Sequence[_Share], *, now: AgreedTime, block_bytes: int, read: Collection[PartitionId]
+) -> tuple[list[_FlushShare], EncodedSegment, list[KeptRun]]:
+    """Encode a segment, and what to keep of the partitions in `read`; runs in a thread, because a large tail of small
+    batches takes long. Its input doesn't change while the partitions are being flushed."""
     taken = [_FlushShare(item, batches, item.producers_after(batches, now_ms=now.later_ms)) for item, batches in shares]
-    return taken, encode_segment([share.run_input(now_ms=now.earlier_ms) for share in taken], block_bytes=block_bytes)
+    runs = [share.run_input(now_ms=now.earlier_ms, keep_blocks=share.log.partition in read) for share in taken]
+    encoded = encode_segment(runs, block_bytes=block_bytes)
+    return taken, encoded, list(map(KeptRun.of, encoded.kept))
