@@ -11,6 +11,7 @@ import httpx
 from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.security.audit import AuditLog
 from streamhouse.config import HttpSettings, SecuritySettings
 from streamhouse.config.fields import Address
 from streamhouse.config.listener_spec import ListenerProtocol, ListenerSpec
@@ -22,6 +23,7 @@ from streamhouse.wire.http.app import make_app
 from streamhouse.wire.http.scope import LISTENER
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import World
+from tests.contracts.clocks import ManualClock
 
 ADMIN: Final = "admin"
 PASSWORD: Final = "correct horse"
@@ -102,7 +104,8 @@ def without(rights: Iterable[Any], left_out: Any) -> list[Any]:
 
 def unrestricted() -> RequestAccess:
     """The rights of a request that may do everything."""
-    security: Any = SimpleNamespace(users=SimpleNamespace(generation=0))
+    security: Any = SimpleNamespace(users=SimpleNamespace(generation=0), quotas=SimpleNamespace(is_active=False))
+    security.audit = AuditLog(SecuritySettings(), clock=ManualClock())
     return RequestAccess(security, INTERNAL)
 
 

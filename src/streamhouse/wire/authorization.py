@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Final
 
 from streamhouse.broker.security.audit import Acts
+from streamhouse.broker.security.quotas import Quotas
 from streamhouse.broker.security.security import Security
 from streamhouse.errors import Rejected, Retriable, StreamhouseError
 from streamhouse.model.access import CLUSTER, Caller, Operation, Resource, ResourceType
@@ -45,6 +46,10 @@ class RequestAccess:
     def acting_as(self, caller: Caller) -> "RequestAccess":
         """The rights of somebody else, for whom the request is made."""
         return RequestAccess(self._security, caller)
+
+    @property
+    def quotas(self) -> Quotas:
+        return self._security.quotas
 
     @property
     def is_unrestricted(self) -> bool:

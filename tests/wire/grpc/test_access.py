@@ -9,13 +9,21 @@ from typing import Any, Final
 
 import grpc
 import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from streamhouse.agent import Agent
+from streamhouse.errors import Misconfigured
 from streamhouse.model.access import CLUSTER_NAME, IMPLYING, USER, Acl, AclFilter, Principal, ResourceType
 from streamhouse.model.needs import Right
 from streamhouse.wire import authorization
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
 from streamhouse.wire.grpc.server import ADMIN, NEEDS, RECORDS
+from tests.support.agent import free_port
 from tests.support.certificates import make_authority
 from tests.wire.grpc.conftest import StartAgent
 from tests.wire.security import PASSWORD, Headers, basic, bearer, enough
@@ -196,3 +204,62 @@ async def test_a_login_over_tls(start_agent: StartAgent, tmp_path: Path) -> None
         send = caller(channel)
         assert await send("GetCluster", {}) == "UNAUTHENTICATED"
         assert await send("GetCluster", basic("admin")) == OK
+
+
+async def test_the_user_of_a_certificate(start_agent: StartAgent, tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, "SSL") | {
+        "security__tls_ca": str(tmp_path / "ca.pem"),
+        "security__tls_client_auth": "required",
+        "security__tls_principal_rules": "RULE:^.*CN=([a-z]+).*$/$1/,DEFAULT",
+    }
+    authority = make_authority(tmp_path)
+    for name in ("agent", "admin", "nobody"):
+        authority.issue(tmp_path, name)
+    agent = await start_agent(**settings)
+    outcomes = {}
+    for name in ("admin", "nobody"):
+        files = [(tmp_path / part).read_bytes() for part in ("ca.pem", f"{name}.key", f"{name}.pem")]
+        credentials = grpc.ssl_channel_credentials(*files)
+        async with grpc.aio.secure_channel(str(agent.ready.grpc), credentials) as channel, asyncio.timeout(20):
+            outcomes[name] = await caller(channel)("ListAgents", {})
+    assert outcomes == {"admin": OK, "nobody": "PERMISSION_DENIED"}
+
+
+async def test_a_key_with_a_password(start_agent: StartAgent, tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, "SASL_SSL")
+    key = load_pem_private_key((tmp_path / "agent.key").read_bytes(), None)
+    (tmp_path / "agent.key").write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"of the key"))
+    )
+    (tmp_path / "key-password").write_text("of the key")
+    agent = await start_agent(**settings, security__tls_key_password=f"file:{tmp_path / 'key-password'}")
+    trusted = grpc.ssl_channel_credentials((tmp_path / "ca.pem").read_bytes())
+    async with grpc.aio.secure_channel(str(agent.ready.grpc), trusted) as channel, asyncio.timeout(20):
+        assert await caller(channel)("GetCluster", basic("admin")) == OK
+
+
+async def test_listeners_of_several_protocols(start_agent: StartAgent, tmp_path: Path) -> None:
+    ports = [free_port(), free_port()]
+    settings = settings_of(tmp_path, "INSIDE:PLAINTEXT,OUTSIDE:SASL_SSL") | {
+        "grpc__listen": f"INSIDE://127.0.0.1:{ports[0]},OUTSIDE://127.0.0.1:{ports[1]}"
+    }
+    await start_agent(**settings)
+    trusted = grpc.ssl_channel_credentials((tmp_path / "ca.pem").read_bytes())
+    async with asyncio.timeout(20), grpc.aio.insecure_channel(f"127.0.0.1:{ports[0]}") as inside:
+        assert await caller(inside)("GetCluster", {}) == OK
+        assert await caller(inside)("ListAgents", {}) == "PERMISSION_DENIED"
+        async with grpc.aio.secure_channel(f"127.0.0.1:{ports[1]}", trusted) as outside:
+            assert await caller(outside)("GetCluster", {}) == "UNAUTHENTICATED"
+            assert await caller(outside)("ListAgents", basic("admin")) == OK
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [({"security__tls_min_version": "1.3"}, "tls_min_version"), ({"security__tls_client_auth": "requested"}, "requir")],
+)
+async def test_what_grpc_can_not_do_is_refused_at_the_start(
+    start_agent: StartAgent, tmp_path: Path, changed: dict[str, str], named: str
+) -> None:
+    settings = settings_of(tmp_path, "SSL") | {"security__tls_ca": str(tmp_path / "ca.pem")} | changed
+    with pytest.raises(Misconfigured, match=named):
+        await start_agent(**settings)

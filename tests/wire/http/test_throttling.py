@@ -1,12 +1,16 @@
 """Clients above their quotas are read, and answered, more slowly over HTTP, too."""
 
+import asyncio
+import time
+
 import pytest
 from starlette.types import Message
 
 from streamhouse.broker.broker import Broker
 from streamhouse.model.access import USER, Caller, Principal
-from streamhouse.model.quota import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, QuotaEntity
+from streamhouse.model.quota import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, QuotaEntity
 from streamhouse.wire.http.throttling import Throttle
+from streamhouse.wire.user_throttle import UserThrottle
 from tests.broker.conftest import MakeWorld
 from tests.contracts.clocks import ManualClock
 
@@ -30,9 +34,50 @@ async def test_bodies_wait_for_the_rate_of_their_user(broker: Broker, user: str,
         sent.append(message)
 
     caller = Caller(principal=Principal(USER, user))
-    throttle = Throttle(broker.security.quotas, caller, receive, send, clock=clock)
+    throttle = Throttle(UserThrottle(broker.security.quotas, caller, clock), receive, send)
     assert len((await throttle.receive())["body"]) == 1500
     await throttle.send({"type": "http.response.start", "status": 200, "headers": []})
     await throttle.send({"type": "http.response.body", "body": b"y" * 1000})
     assert clock.slept == [pytest.approx(wait) for wait in waits]
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+
+
+async def test_time_on_the_event_loop_counts_and_waiting_does_not(broker: Broker) -> None:
+    clock = ManualClock()
+    await broker.security.quotas.alter(QuotaEntity(user="carol"), {REQUEST_PERCENTAGE: 1.0})
+    throttle = UserThrottle(broker.security.quotas, Caller(principal=Principal(USER, "carol")), clock)
+
+    async def waits() -> str:
+        await asyncio.sleep(0.1)
+        return "done"
+
+    async def computes() -> None:
+        until = time.perf_counter() + 0.05
+        while time.perf_counter() < until:
+            pass
+
+    assert await throttle.measured(waits()) == "done"
+    await throttle.received(0)
+    assert clock.slept == []
+    await throttle.measured(computes())
+    await throttle.received(0)
+    assert clock.slept == [pytest.approx(4.0, abs=1.5)]  # 5 % of a second, where 1 % of each is allowed
+
+
+async def test_measured_work_hears_of_its_cancellation(broker: Broker) -> None:
+    throttle = UserThrottle(broker.security.quotas, Caller(principal=Principal(USER, "alice")), ManualClock())
+    heard = []
+
+    async def works() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            heard.append("cancelled")
+            raise
+
+    task = asyncio.ensure_future(throttle.measured(works()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert heard == ["cancelled"]

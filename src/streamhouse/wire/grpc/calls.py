@@ -27,6 +27,7 @@ from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.client_limits import RejectionBackoff, TokenBuckets
 from streamhouse.wire.grpc.errors import code_of, metadata_of
 from streamhouse.wire.grpc.metrics import GrpcMetrics
+from streamhouse.wire.user_throttle import UserThrottle
 
 log = logging.getLogger(__name__)
 
@@ -139,19 +140,23 @@ class CallRunner:
                     async with asyncio.timeout(timeout_s) as timer:
                         access = await self._log_in(context)
                         raw = await self.first_message(messages)
+                        throttle = self._throttle(access)
+                        await throttle.received(len(raw))
                         request = _decode(raw, request_type)
                         with access.acts() as acts:
                             access.require_early(needs, partial(getattr, request))
                             async with access.watched():
-                                message = await method(request, Call(timeout_s, len(raw), access))
+                                message = await throttle.measured(method(request, Call(timeout_s, len(raw), access)))
                             acts.end()
+                        answer = message.SerializeToString()
+                        await throttle.sent(len(answer))
             except TimeoutError as error:
                 status = _timed_out(timeout_s) if timer.expired() else _status_of(error, name)
             except Exception as error:  # noqa: BLE001 (_status_of logs unexpected errors)
                 status = _status_of(error, name)
             else:
                 self._metrics.ended(name, grpc.StatusCode.OK)
-                return self._count_sent(message.SerializeToString())
+                return self._count_sent(answer)
             await self._abort(context, name, status, received_at)
             raise AssertionError("an aborted call goes no further")
 
@@ -187,8 +192,10 @@ class CallRunner:
             async def work() -> None:
                 async with asyncio.timeout(self.settings.default_timeout_s):
                     access = await self._log_in(context)
+                throttle = self._throttle(access)
                 async with access.watched():
-                    await method(self._received(requests, context, request_type, access), self._sender(context))
+                    received = self._received(requests, context, request_type, access, throttle)
+                    await throttle.measured(method(received, self._sender(context, throttle)))
 
             await self._run(name, context, work)
 
@@ -200,7 +207,7 @@ class CallRunner:
         async def run(messages: AsyncIterator[bytes], context: Any) -> None:
             async def work() -> None:
                 self._take_token(context)
-                await method(_decode(await self.first_message(messages), request_type), self._sender(context))
+                await method(_decode(await self.first_message(messages), request_type), self._sender(context, None))
 
             await self._run(name, context, work)
 
@@ -231,21 +238,29 @@ class CallRunner:
         await self._abort(context, name, status, received_at)
 
     async def _received(
-        self, requests: AsyncIterator[bytes], context: Any, request_type: type[Q], access: RequestAccess
+        self,
+        requests: AsyncIterator[bytes],
+        context: Any,
+        request_type: type[Q],
+        access: RequestAccess,
+        throttle: UserThrottle,
     ) -> AsyncIterator[tuple[Q, Call]]:
         limit_s = self.settings.default_timeout_s
         async for raw in requests:
             self._metrics.received_bytes.inc(len(raw))
             while wait_s := self._wait_s(context):
                 await self._clock.sleep(wait_s)
+            await throttle.received(len(raw))
             remaining: float | None = context.time_remaining()
             timeout_s = limit_s if remaining is None else max(0.0, min(limit_s, remaining))
             yield _decode(raw, request_type), Call(timeout_s, len(raw), access)
 
-    def _sender(self, context: Any) -> Send:
+    def _sender(self, context: Any, throttle: UserThrottle | None) -> Send:
         sending = asyncio.Lock()
 
         async def send(message: bytes) -> None:
+            if throttle is not None:
+                await throttle.sent(len(message))
             try:
                 async with sending, asyncio.timeout(self.settings.slow_reader_timeout_s):
                     await context.write(self._count_sent(message))
@@ -255,6 +270,9 @@ class CallRunner:
         return send
 
     # --- both
+
+    def _throttle(self, access: RequestAccess) -> UserThrottle:
+        return UserThrottle(access.quotas, access.caller, self._clock)
 
     @contextmanager
     def _counted(self, context: Any) -> Iterator[None]:

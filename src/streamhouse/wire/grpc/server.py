@@ -1,10 +1,10 @@
 """gRPC server: grpc.aio on the agent's event loop, and the table of methods of streamhouse.v1."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import grpc
 from prometheus_client import CollectorRegistry
@@ -28,7 +28,8 @@ from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
 from streamhouse.wire.grpc.metrics import GrpcMetrics
 from streamhouse.wire.grpc.produce import ProduceService
 from streamhouse.wire.grpc.produce_stream import batches_stream, records_stream
-from streamhouse.wire.listener import bind
+from streamhouse.wire.grpc.tls import certificate_of, check_tls, server_credentials
+from streamhouse.wire.listener import UserOf, bind, no_user
 from streamhouse.wire.tls import ServerTls
 
 log = logging.getLogger(__name__)
@@ -150,19 +151,34 @@ MAX_PING_STRIKES: Final = 2
 MAX_METADATA_BYTES: Final = 16 * 1024
 
 
+class _Listening(NamedTuple):
+    """A listener, with a server of its own: grpc's calls don't say through which they came."""
+
+    spec: ListenerSpec
+    server: Any
+    address: Address
+
+
 class GrpcServer:
-    """Serves gRPC on an address that it is bound to from construction on."""
+    """Serves gRPC on addresses that it is bound to from construction on. Limits hold for each listener."""
 
     def __init__(self, settings: GrpcSettings, listeners: Sequence[ListenerSpec], tls: ServerTls | None = None) -> None:
         self._settings = settings
-        self._listener = _only_kind(listeners)
-        self._server = grpc.aio.server(options=options(settings), maximum_concurrent_rpcs=settings.max_requests)
-        credentials = server_credentials(tls) if tls is not None and self._listener.protocol.has_tls else None
-        self.address, *_ = [_listen(self._server, each.bind, credentials) for each in listeners]
-        self._calls: CallRunner | None = None
+        self._tls = tls
+        self._listening = [self._listen(each) for each in listeners]
+        self.address = self._listening[0].address
+        self._calls: list[CallRunner] = []
 
     def __repr__(self) -> str:
-        return f"<GrpcServer {self.address} {self._calls!r}>"
+        return f"<GrpcServer {', '.join(str(each.address) for each in self._listening)} {self._calls!r}>"
+
+    def _listen(self, spec: ListenerSpec) -> _Listening:
+        credentials = None
+        if self._tls is not None and spec.protocol.has_tls:
+            check_tls(self._tls.files, spec)
+            credentials = server_credentials(self._tls)
+        server = grpc.aio.server(options=options(self._settings), maximum_concurrent_rpcs=self._settings.max_requests)
+        return _Listening(spec, server, _bind(server, spec.bind, credentials))
 
     async def start(
         self,
@@ -177,25 +193,31 @@ class GrpcServer:
         authenticator = Authenticator(
             broker.security, delay_s=broker.settings.security.failed_login_delay_s, clock=clock
         )
-        log_in = partial(_log_in, authenticator, self._listener)
-        calls = self._calls = CallRunner(self._settings, GrpcMetrics(registry), clock, log_in)
-        services = services_of(calls, broker, clock=clock, cluster_id=cluster_id, address=advertised or self.address)
-        names = [*services, health.SERVICE]
-        watched = health.Health(broker.not_ready, services=names, clock=clock)
-        self._server.add_generic_rpc_handlers(
-            [
-                *(grpc.method_handlers_generic_handler(name, methods) for name, methods in services.items()),
-                watched.handlers(calls),
-                *reflection.handlers(names),
-            ]
-        )
-        await self._server.start()
+        metrics = GrpcMetrics(registry)
+        for spec, server, _ in self._listening:
+            user_of = self._tls.user_of if self._tls is not None and spec.protocol.has_tls else no_user
+            log_in = partial(_log_in, authenticator, spec, user_of)
+            calls = CallRunner(self._settings, metrics, clock, log_in)
+            self._calls.append(calls)
+            services = services_of(
+                calls, broker, clock=clock, cluster_id=cluster_id, address=advertised or self.address
+            )
+            names = [*services, health.SERVICE]
+            watched = health.Health(broker.not_ready, services=names, clock=clock)
+            server.add_generic_rpc_handlers(
+                [
+                    *(grpc.method_handlers_generic_handler(name, methods) for name, methods in services.items()),
+                    watched.handlers(calls),
+                    *reflection.handlers(names),
+                ]
+            )
+            await server.start()
 
     async def stop(self) -> None:
         """Take no more calls, end streams, and finish calls in flight for `STOP_TIMEOUT_S`. May be called twice."""
-        if self._calls is not None:
-            self._calls.stop()
-        await self._server.stop(STOP_TIMEOUT_S)
+        for calls in self._calls:
+            calls.stop()
+        await asyncio.gather(*(each.server.stop(STOP_TIMEOUT_S) for each in self._listening))
 
 
 def options(settings: GrpcSettings) -> list[tuple[str, Any]]:
@@ -221,52 +243,18 @@ def options(settings: GrpcSettings) -> list[tuple[str, Any]]:
     ]
 
 
-def _only_kind(listeners: Sequence[ListenerSpec]) -> ListenerSpec:
-    """The first listener; raise `Misconfigured` where others have another protocol: calls don't tell them apart."""
-    if len({each.protocol for each in listeners}) > 1:
-        raise Misconfigured("listeners of gRPC have one protocol; give grpc.protocol as one word")
-    return listeners[0]
-
-
-async def _log_in(authenticator: Authenticator, listener: ListenerSpec, context: Any) -> RequestAccess:
+async def _log_in(authenticator: Authenticator, listener: ListenerSpec, user_of: UserOf, context: Any) -> RequestAccess:
     """The rights of a call, by the credentials in its metadata."""
     metadata = [(key.lower(), str(value)) for key, value in context.invocation_metadata() or ()]
     host = host_of(client_of(context.peer()))
     return await authenticator.log_in(
         [value for key, value in metadata if key == "authorization"],
         [value for key, value in metadata if key == "x-api-key"],
-        Origin(listener=listener, host=host),
+        Origin(listener=listener, host=host, certified=user_of(certificate_of(context))),
     )
 
 
-def server_credentials(tls: ServerTls) -> Any:
-    """TLS of the listeners; new files are used for connections that come after them."""
-    settings = tls.files.settings
-    if tls.files.key_password:
-        raise Misconfigured("gRPC needs a key without password; give security.tls_key as one, and protect the file")
-    has_changed = False
-
-    def changed() -> None:
-        nonlocal has_changed
-        has_changed = True
-
-    def read() -> Any:
-        authorities = Path(settings.tls_ca).read_bytes() if settings.tls_ca else None
-        pair = (Path(settings.tls_key).read_bytes(), Path(settings.tls_certificate).read_bytes())
-        return grpc.ssl_server_certificate_configuration([pair], authorities)
-
-    def fetch() -> Any:
-        nonlocal has_changed
-        if not has_changed:
-            return None
-        has_changed = False
-        return read()
-
-    tls.on_reload(changed)
-    return grpc.dynamic_ssl_server_credentials(read(), fetch, settings.tls_client_auth == "required")
-
-
-def _listen(server: Any, address: Address, credentials: Any) -> Address:
+def _bind(server: Any, address: Address, credentials: Any) -> Address:
     """Bind the server to the address; raise `Misconfigured` if that fails.
 
     grpc opens its sockets itself and hides the cause of a failure, so the address is tried before.

@@ -25,6 +25,7 @@ from streamhouse.wire.http.routes.schemas import error_response as registry_resp
 from streamhouse.wire.http.routes.schemas_errors import registry_error
 from streamhouse.wire.http.scope import ACCESS, origin_of
 from streamhouse.wire.http.throttling import Throttle
+from streamhouse.wire.user_throttle import UserThrottle
 
 CHALLENGES: Final = ('Basic realm="streamhouse", charset="UTF-8"', 'Bearer realm="streamhouse"')
 
@@ -56,10 +57,13 @@ class Authentication:
         except (NotAuthenticated, Retriable) as error:
             await _refusal(scope, error)(scope, receive, send)
         else:
-            if self._quotas.is_active and not access.caller.is_agent:
-                throttle = Throttle(self._quotas, access.caller, receive, send, clock=self._clock)
-                receive, send = throttle.receive, throttle.send
-            await self.app(scope, receive, send)
+            if not self._quotas.is_active:
+                await self.app(scope, receive, send)
+                return
+            throttle = UserThrottle(self._quotas, access.caller, self._clock)
+            await throttle.received(0)
+            bodies = Throttle(throttle, receive, send)
+            await throttle.measured(self.app(scope, bodies.receive, bodies.send))
 
     async def _log_in(self, scope: Scope) -> RequestAccess:
         origin = origin_of(scope)
