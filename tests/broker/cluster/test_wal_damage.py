@@ -15,7 +15,7 @@ from streamhouse.config import WalSettings
 from streamhouse.errors import SessionLost, Unavailable
 from streamhouse.format.object_keys import parse_wal_key, wal_prefix
 from streamhouse.format.wal_object import SEAL_BYTES
-from streamhouse.model.names import SessionId, TopicPartition
+from streamhouse.model.names import PartitionId, SessionId, TopicPartition
 from streamhouse.stores.metadata.engine import Transaction
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import CLICKS, ORDERS, WAL_ROOT, World, batch, current, idempotent, produce, settle, values_of
@@ -255,6 +255,32 @@ async def test_a_damaged_segment_of_a_topic_keeps_no_other_from_being_recovered(
     assert await values_of(broker, ORDERS, offset=2) == {2: b"c"}
     assert (await produce(broker, idempotent(b"c", sequence=2), ORDERS)).base_offset == 2
     assert (await produce(broker, idempotent(b"d", sequence=3), ORDERS)).base_offset == 3
+
+
+async def delete_topic(world: World) -> None:
+    (topic,) = [topic for topic in await world.sqlite.topics() if topic.name == ORDERS.topic]
+    await world.sqlite.delete_topic(topic.topic_id)
+
+
+async def delete_records(world: World) -> None:
+    (topic,) = [topic for topic in await world.sqlite.topics() if topic.name == ORDERS.topic]
+    await world.sqlite.advance_log_start({PartitionId(topic.topic_id, 0): 2})
+
+
+@pytest.mark.parametrize("deletion", [delete_topic, delete_records])
+async def test_what_is_deleted_while_its_log_is_recovered_is_not_taken_for_missing(
+    world_on_disk: World, deletion: Callable[[World], Awaitable[None]]
+) -> None:
+    world = world_on_disk
+    await flushed_and_more(world)
+    gate = world.metadata.hold("last_runs")
+    starting = asyncio.ensure_future(world.start())
+    await settle()
+    await deletion(world)
+    gate.set()
+    broker = await starting
+    assert broker.recovered.damaged_logs == 0
+    assert await values_of(broker, CLICKS) == {0: b"a", 1: b"b", 2: b"c"}
 
 
 # --- logs on a disk

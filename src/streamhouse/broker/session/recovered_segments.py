@@ -169,13 +169,18 @@ class RecoveredSegments:
         return any(rescue.gaps for rescue in self._rescues.values())
 
     async def unpublished(self) -> Mapping[PartitionId, tuple[int, int]]:
-        """Offsets below the flushed end that are in this log but in no segment."""
-        runs = await self._dependencies.metadata.last_runs(list(self._flushed)) if self._flushed else ()
+        """Offsets below the flushed end that are in this log but in no segment. What was deleted since the leases were
+        read, with its topic or by retention, is not missing: both are looked at after the runs."""
+        metadata = self._dependencies.metadata
+        runs = await metadata.last_runs(list(self._flushed)) if self._flushed else ()
         ends = {run.partition: run.end for run in runs}
+        suspects = {at: ends.get(at, 0) for at, flushed in self._flushed.items() if ends.get(at, 0) < flushed}
+        held = await metadata.held_by(self._dead) if suspects else ()
         return {
-            partition: (end, self._states[partition].flushed_end)
-            for partition, flushed in self._flushed.items()
-            if (end := ends.get(partition, self._states[partition].log_start)) < flushed
+            state.partition: (end, self._states[state.partition].flushed_end)
+            for state in held
+            if state.partition in suspects
+            and (end := max(suspects[state.partition], state.log_start)) < self._flushed[state.partition]
         }
 
     def lost(
