@@ -9,7 +9,7 @@ answered before the other was sent. Only what clients did and saw is in a histor
 itself excuses it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
@@ -203,10 +203,11 @@ class History:
     min_faults: int = 0
     faults: int = 0
 
-    def power_failed(self, partition: str, survives: Callable[[str], bool]) -> None:
-        """The policy did not promise everything: what does not survive was never acknowledged, and nobody read it."""
-        lost: list[int] = []
-        end = 0
+    def power_failed(self, partition: str, survives: Callable[[str], bool], *, markers: Iterable[int] = ()) -> None:
+        """The policy did not promise everything: what does not survive was never acknowledged, and nobody read it.
+        `markers` are the offsets of those that were lost: readers have gone on behind them."""
+        lost = list(markers)
+        end = max(lost, default=-1) + 1
         for write in self.writes:
             if write.partition == partition and write.is_acked and not survives(write.value):
                 lost.append(write.offset or 0)

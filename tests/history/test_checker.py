@@ -505,6 +505,16 @@ def test_what_a_power_failure_may_take_is_forgotten_and_nothing_else() -> None:
     assert kinds(history) == {Kind.LOST}
 
 
+def test_a_reader_that_passed_a_marker_may_miss_the_record_that_has_its_offset_after_a_power_failure() -> None:
+    history = right()
+    for each in history.polls:
+        if each.partition == "p":
+            each.items = [item for item in each.items if item.offset != 2]
+    assert Kind.SKIPPED in kinds(history)
+    history.power_failed("p", lambda value: True, markers=[2])
+    assert check(history) == []
+
+
 def test_commits_at_the_same_time_may_end_in_any_order() -> None:
     history = right()
     history.commits += [a_commit(10, at=10.0), a_commit(11, at=10.01)]

@@ -372,7 +372,8 @@ class History:
             for fact in [fact for fact in log.facts.values() if fact.end > bounds[1] and not survives(log, fact)]:
                 log.forget(fact)
                 self.forgiven += 1
-            self.recorder.power_failed(log, log.where.__contains__)
+            lost = [base for base in log.markers if base >= bounds[1]]
+            self.recorder.power_failed(log, log.where.__contains__, markers=lost)
             log.cuts += 1
             log.markers = {base: marker for base, marker in log.markers.items() if base < bounds[1]}
             log.high_watermark = max([bounds[1], *(fact.end for fact in log.facts.values())])

@@ -66,9 +66,11 @@ class Recorder:
         for write in self._writes[sent.identity]:
             write.transaction = label
 
-    def power_failed(self, log: "PartitionHistory", survives: Callable[[bytes], bool]) -> None:
+    def power_failed(
+        self, log: "PartitionHistory", survives: Callable[[bytes], bool], *, markers: Iterable[int]
+    ) -> None:
         kept = {write.value for identity in self._writes if survives(identity) for write in self._writes[identity]}
-        self.events.power_failed(named(log.partition), kept.__contains__)
+        self.events.power_failed(named(log.partition), kept.__contains__, markers=markers)
 
     # --- readers
 
