@@ -87,7 +87,7 @@ def test_commands_of_the_kafka_protocol_ask_the_agents_for_their_kafka_addresses
         (("consume", "a", "--from-beginning", "--offset", "3"), "give one of"),
         (("consume", "a", "--from-time", "yesterday"), "'yesterday' is not a time such as"),
         (("consume", "a", "-n", "0"), "'-n'"),
-        (("topix",), "no such command 'topix'. Did you mean 'topics'?"),
+        (("groupz",), "no such command 'groupz'. Did you mean 'groups'?"),
         (("topics", "list", "--jsn"), "no such option"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

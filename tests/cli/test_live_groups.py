@@ -152,3 +152,48 @@ def test_several_groups_of_one_coordinator_are_listed(live: Live) -> None:
         output_of(live("consume", "many-readers", "--group", group, "--from-beginning", "-n", "1"))
     listed = {each["group"] for each in json.loads(output_of(live("groups", "list", "--json")))}
     assert listed >= {"one", "two", "three"}
+
+
+def test_lag_says_how_far_groups_are_behind(live: Live) -> None:
+    output_of(live("topics", "create", "waits"))
+    output_of(live("produce", "waits", "a", "b", "c"))
+    output_of(live("consume", "waits", "-g", "slow", "-n", "1"))
+    (partition,) = (told := json.loads(output_of(live("lag", "slow", "--json"))))["partitions"]
+    assert (told["lag"], partition["committed"], partition["end"], partition["lag"]) == (2, 1, 3, 2)
+    assert 0 <= told["lag_ms"] == partition["lag_ms"] < LIMIT_S * 1000
+    assert "slow" in output_of(live("lag"))
+    assert "2 records" in output_of(live("lag", "slow"))
+    unknown = live("lag", "nobody")
+    assert (unknown.exit_code, "see which there are" in unknown.stderr) == (1, True)
+
+
+def test_search_prints_the_records_that_match(live: Live) -> None:
+    output_of(live("topics", "create", "found", "-p", "2"))
+    for key in ("alice", "bob"):
+        output_of(live("produce", "found", '{"user": {"id": 7}}', '{"user": {"id": 8}}', "--key", key))
+    result = live("search", "found", "--key", "alice", "--json-path", "user.id=8", "--json")
+    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 1), result.stderr
+    record = json.loads(result.stdout)
+    assert (record["key"], record["value"]) == ("alice", {"user": {"id": 8}})
+    assert "found 1 record; searched 4 offsets" in result.stderr
+    assert "found 2 records" in live("search", "found", "--text", '"id": 7', "--since", "-1h").stderr
+    assert live("search", "found").exit_code == 2
+    assert "PATH=VALUE" in live("search", "found", "--json-path", "user").stderr
+    assert "--since" in live("search", "found", "--text", "x", "--since", "noon").stderr
+
+
+def test_top_shows_agents_topics_and_groups_with_rates(live: Live) -> None:
+    output_of(live("topics", "create", "busy"))
+    output_of(live("produce", "busy", "a"))
+    output_of(live("consume", "busy", "-g", "watched"))
+    shown = json.loads(output_of(live("top", "--count", "1", "--every", "0.5", "--rows", "100", "--json")))
+    (agent,) = shown["agents"]
+    assert (agent["state"], agent["written"]) == ("live", 0.0)
+    assert agent["memory"] > 0
+    assert {"topic": "busy", "records_per_second": 0.0, "stored_bytes": 0} in [
+        {**each, "stored_bytes": 0} for each in shown["topics"]
+    ]
+    assert "watched" in {each["group"] for each in shown["groups"]}
+    table = output_of(live("top", "--count", "1", "--every", "0.5"))
+    assert "in/s" in table
+    assert "busy" in table

@@ -26,10 +26,12 @@ from streamhouse.cli.commands import (
     quotas,
     recover,
     schemas,
+    search,
     segments,
     spark,
     spark_jobs,
     tables,
+    top,
     topics,
     transactions,
     users,
@@ -165,6 +167,7 @@ app.command("up", cls=Command, help=agent.HELP, short_help="Run an agent.")(agen
 app.add_typer(topics.app, name="topics")
 app.command("produce", cls=Command, help=produce.HELP, short_help="Write records to a topic.")(produce.produce)
 app.command("consume", cls=Command, help=consume.HELP, short_help="Read a topic.")(consume.consume)
+app.command("search", cls=Command, help=search.HELP, short_help="Find records of a topic.")(search.search)
 app.add_typer(groups.app, name="groups")
 app.command("lag", cls=Command, help=lag.HELP, short_help="Show how far consumer groups are behind.")(lag.lag)
 app.add_typer(transactions.app, name="transactions")
@@ -172,6 +175,7 @@ app.add_typer(schemas.app, name="schemas")
 app.add_typer(cluster.app, name="agents")
 app.add_typer(partitions.app, name="partitions")
 app.command("doctor", cls=Command, help=cluster.HELP, short_help="Check the health of every agent.")(cluster.doctor)
+app.command("top", cls=Command, help=top.HELP, short_help="Watch the cluster.")(top.top)
 app.add_typer(users.app, name="users")
 app.add_typer(users.keys, name="keys")
 app.add_typer(acls.app, name="acls")

@@ -86,6 +86,20 @@ class ClusterClient:
         except StreamhouseError as error:
             return AgentHealth(agent=agent, examination=None, why=str(error))
 
+    async def metrics(self) -> dict[int, str]:
+        """The metrics page of every agent that answers, by node id."""
+        async with self._connect(self._address) as http:
+            alive = [agent for agent in await http.agents() if agent.is_alive]
+        pages = await asyncio.gather(*(self._metrics(agent) for agent in alive))
+        return {agent.node: page for agent, page in zip(alive, pages, strict=True) if page is not None}
+
+    async def _metrics(self, agent: AgentStatus) -> str | None:
+        try:
+            async with self._connect(self._url(agent)) as http:
+                return await http.metrics()
+        except StreamhouseError:
+            return None
+
     def _url(self, agent: AgentStatus) -> str:
         return self._address if agent.is_responder else agent.http
 

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -33,6 +33,7 @@ from streamhouse.errors import (
     AnotherTable,
     ConcurrentTransactions,
     GroupAccessDenied,
+    GroupNotFound,
     InvalidAcl,
     InvalidCredentials,
     InvalidDefinition,
@@ -55,6 +56,7 @@ from streamhouse.errors import (
     UnknownPipeline,
     UnknownQuery,
     UnknownTable,
+    UnknownTopic,
     UnknownUser,
     UnknownView,
     UnknownViewRow,
@@ -86,6 +88,7 @@ NAMED: Final[Mapping[str, type[StreamhouseError]]] = {
         AnotherTable,
         ConcurrentTransactions,
         GroupAccessDenied,
+        GroupNotFound,
         InvalidAcl,
         InvalidCredentials,
         InvalidDefinition,
@@ -104,6 +107,7 @@ NAMED: Final[Mapping[str, type[StreamhouseError]]] = {
         UnknownPipeline,
         UnknownQuery,
         UnknownTable,
+        UnknownTopic,
         UnknownUser,
         UnknownView,
         UnknownViewRow,
@@ -150,6 +154,9 @@ class _AgentAddresses(msgspec.Struct, frozen=True, kw_only=True):
 class _Cluster(msgspec.Struct, frozen=True, kw_only=True):
     agents: list[_AgentAddresses]
     bootstrap: str | list[str] = ""
+
+
+SEARCH_TIMEOUT_S: Final = 120.0
 
 
 class HttpResponse(NamedTuple):
@@ -234,6 +241,13 @@ class Http:
         """Every agent whose session has not ended, by node."""
         return (await self._get("/v1/agents", {}, _Agents)).agents
 
+    async def metrics(self) -> str:
+        """This agent's metrics, in the text format of Prometheus."""
+        response = await self.send("GET", "/metrics")
+        if response.status >= httpx.codes.BAD_REQUEST:
+            raise error_from_response(response) if response.status in REFUSED else _by_status(response)
+        return response.content.decode()
+
     async def drain(self, node: int, *, draining: bool = True) -> list[AgentStatus]:
         """Have an agent hand everything over, or take its share again; returns the agents as they are then."""
         path = f"/v1/agents/{node}/drain"
@@ -263,6 +277,13 @@ class Http:
         """Delete one of them; returns how many files or objects went."""
         path = f"/v1/damaged-logs/{quote(session, safe='')}"
         return self._decoded(await self.send("DELETE", path), path, _Discarded).files
+
+    # --- records
+
+    async def search(self, topic: str, body: Mapping[str, object]) -> dict[str, Any]:
+        """One step of a search, as `POST /v1/topics/{topic}/search` answers it; raises `UnknownTopic`."""
+        path = f"/v1/topics/{quote(topic, safe='')}/search"
+        return self._named(await self.send("POST", path, body=body, timeout_s=SEARCH_TIMEOUT_S), path, dict[str, Any])
 
     # --- groups
 

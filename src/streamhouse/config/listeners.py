@@ -155,6 +155,7 @@ class HttpSettings(Section, frozen=True, kw_only=True):
     ] = 50.0
     max_failure_delay_s: Annotated[float, about("longest delay of an error response; 0: no delay", ge=0)] = 0.25
     max_streams: Annotated[int, about("maximum open record streams; further ones get 429", gt=0)] = 500
+    max_searches: Annotated[int, about("maximum searches at the same time; further ones get 429", gt=0)] = 4
     max_body_bytes: Annotated[
         int, about("maximum size of a body, except of NDJSON uploads, which are unlimited", gt=0)
     ] = 8 * MIB

@@ -279,7 +279,7 @@ LOGS_LIMIT: Final = 1000
 
 async def print_list(deps: Dependencies, address: str) -> list[dict[str, Any]]:
     async with deps.http(address) as http:
-        return await _fetch_list(http)
+        return await fetch_pipelines(http)
 
 
 async def find_supervisors(deps: Dependencies, address: str) -> list[dict[str, Any]]:
@@ -289,7 +289,7 @@ async def find_supervisors(deps: Dependencies, address: str) -> list[dict[str, A
         return supervisors
 
 
-async def _fetch_list(http: "Http") -> list[dict[str, Any]]:
+async def fetch_pipelines(http: "Http") -> list[dict[str, Any]]:
     response = await send_request(http, "GET", "/v1/pipelines")
     pipelines: list[dict[str, Any]] = response["pipelines"]
     return pipelines
@@ -299,7 +299,7 @@ async def watch_list(deps: Dependencies, address: str, as_json: bool) -> None:
     """On a terminal the table is drawn over the last one; a pipe gets one after the other."""
     async with deps.http(address) as http:
         while True:
-            pipelines = await _fetch_list(http)
+            pipelines = await fetch_pipelines(http)
             if on_terminal() and not as_json:
                 console().clear()
             print_json(pipelines) if as_json else print_pipelines(pipelines)

@@ -1,0 +1,135 @@
+"""Command `streamhouse search`: find records of a topic by key, text, header or a place in their JSON."""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
+from streamhouse.cli.options import Agents, TopicName, http_addresses
+from streamhouse.cli.output import StatusLine, count, counted, format_time, parse_time, print_line, print_note, size
+from streamhouse.cli.typer_setup import help_text
+from streamhouse.clock import SystemClock
+
+HELP: Final = help_text(
+    "Find records by key, text, header or a place in their JSON. Agents search; only matches come here. All conditions "
+    "must hold. Prints the matches as they are found, as JSON with --json.",
+    "streamhouse search orders --key alice",
+    "streamhouse search orders --text 'card declined' --since -1h",
+    "streamhouse search orders --json-path user.id=7 --limit 5",
+    "streamhouse search orders --header trace=4bf92f --json",
+)
+
+
+def search(
+    context: typer.Context,
+    topic: TopicName,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Records with this key.", show_default=False)] = None,
+    text: Annotated[
+        str | None,
+        typer.Option("--text", "-t", help="Records with this in key, value or a header.", show_default=False),
+    ] = None,
+    header: Annotated[
+        str | None,
+        typer.Option("--header", metavar="NAME[=VALUE]", help="Records with this header.", show_default=False),
+    ] = None,
+    json_path: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--json-path",
+            metavar="PATH=VALUE",
+            help="Records with this in their JSON, such as user.roles[0]=admin; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="TIME", help="From this time on: 2026-11-15T12:00 or -1h.", show_default=False),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Up to this time.", show_default=False)
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of records.")] = 100,
+    value_format: Annotated[
+        str,
+        typer.Option("--value-format", metavar="FORMAT", help="Show values as json, text, base64, or by their schema."),
+    ] = "json",
+    agents: Agents = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each record as a line of JSON.")] = False,
+) -> None:
+    body: dict[str, Any] = {"value_format": value_format}
+    body |= {} if key is None else {"key": key}
+    body |= {} if text is None else {"text": text}
+    body |= {} if header is None else {"header": _header(header)}
+    body |= {"json": [_condition(each) for each in json_path]} if json_path else {}
+    body |= {} if since is None else {"from_ms": _time(since, "--since")}
+    body |= {} if until is None else {"until_ms": _time(until, "--until")}
+    if not {"key", "text", "header", "json"} & set(body):
+        raise typer.BadParameter("say what to find: --key, --text, --header or --json-path")
+    run(_search(dependencies_of(context), http_addresses(agents), topic, body, limit, as_json))
+
+
+def _time(given: str, flag: str) -> int:
+    try:
+        return parse_time(given, now_ms=SystemClock().now_ms())
+    except ValueError as error:
+        raise typer.BadParameter(f"{given!r}: {error}", param_hint=flag) from None
+
+
+def _header(given: str) -> dict[str, str]:
+    name, has_value, value = given.partition("=")
+    return {"name": name, "value": value} if has_value else {"name": name}
+
+
+def _condition(given: str) -> dict[str, object]:
+    """A value that is JSON but a list or an object is what it says; anything else is a text."""
+    path, has_value, text = given.partition("=")
+    if not has_value:
+        raise typer.BadParameter(f"{given!r} has no value; write PATH=VALUE", param_hint="--json-path")
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    return {"path": path, "equals": text if isinstance(value, dict | list) else value}
+
+
+async def _search(
+    deps: Dependencies, address: str, topic: str, body: dict[str, Any], limit: int, as_json: bool
+) -> None:
+    status, searched_bytes, offsets, found = StatusLine(), 0, 0, 0
+    async with deps.http(address) as http:
+        cursor: str | None = ""
+        while cursor is not None and found < limit:
+            asked = {**body, "cursor": cursor, "limit": min(limit - found, 1000)}
+            page = await http.search(topic, asked)
+            searched_bytes += page["searched"]["bytes"]
+            offsets += page["searched"]["offsets"]
+            status.clear()
+            for record in page["records"]:
+                _print(record, as_json)
+            found += len(page["records"])
+            cursor, left = page["cursor"], page["searched"]["left"]
+            if cursor is not None and found < limit:
+                status.show(
+                    f"searched {count(offsets)} of {count(offsets + left)} offsets, {size(searched_bytes)}, "
+                    f"found {counted(found, 'record')}"
+                )
+        status.clear()
+    rest = "" if cursor is None else f", {count(left)} left"
+    print_note(f"found {counted(found, 'record')}; searched {count(offsets)} offsets, {size(searched_bytes)}{rest}")
+
+
+def _print(record: Mapping[str, Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(record, ensure_ascii=False))
+        return
+    place = f"{record['partition']}:{record['offset']}"
+    key = "-" if record["key"] is None else _text(record["key"])
+    print_line(f"{place:>14}  {format_time(record['timestamp_ms'])}  {key}  {_text(record['value'])}")
+
+
+def _text(value: object) -> str:
+    """One line that can't steer a terminal."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -1,0 +1,273 @@
+"""Search: finds the records of a topic that match, over any range, a bounded number of bytes at a time.
+
+Data path   broker.forwarding -> **search** -> the batch decoder -> routes.search
+Owns        what matches; which partition comes first; which batches are not decoded; how much was searched
+Leaves      finding leaders to `broker.forwarding`, formats to `formats`, the text of a cursor to `topic_reader`
+
+A batch whose records can't match isn't decoded: its payload is decompressed, and compared with the bytes that a match
+must contain. The next read is under way while the batches of the last one are compared.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from streamhouse.broker.broker import Broker
+from streamhouse.broker.partition.batch_decoder import stored_size
+from streamhouse.errors import OffsetOutOfRange, Unavailable
+from streamhouse.format.batch import read_header
+from streamhouse.format.partitioner import partition_for
+from streamhouse.format.records import iterate_batch, stored_payload
+from streamhouse.format.run_rewrite import batches_of
+from streamhouse.model.fetch import FetchResult, PartitionFetch
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.record import StoredRecord
+from streamhouse.model.topic import Topic
+from streamhouse.wire.http.errors import FieldError, Unprocessable
+from streamhouse.wire.http.records.topic_reader import size_of
+
+READ_BYTES: Final = 4 * 1024 * 1024
+"""Bytes that are read at once."""
+
+_STEP: Final = re.compile(r"\.?([^.\[\]]+)|\[(\d{1,9})\]")
+
+
+class JsonCondition(NamedTuple):
+    """A place in a JSON value, as names and numbers, and what stands there."""
+
+    steps: tuple[str | int, ...]
+    equals: Any
+
+    def holds(self, value: object) -> bool:
+        for step in self.steps:
+            if isinstance(step, int):
+                if not isinstance(value, list) or step >= len(value):
+                    return False
+                value = value[step]
+            elif isinstance(value, Mapping) and step in value:
+                value = value[step]
+            else:
+                return False
+        return (type(value) is type(self.equals) and value == self.equals) or _same_number(value, self.equals)
+
+
+class Conditions(NamedTuple):
+    """What a record must have: all of it."""
+
+    key: bytes | None = None
+    text: bytes | None = None
+    header: tuple[str, bytes | None] | None = None
+    json: tuple[JsonCondition, ...] = ()
+
+    @property
+    def needles(self) -> tuple[bytes, ...]:
+        """Bytes that the payload of a batch contains if one of its records matches."""
+        name, value = (b"", None) if self.header is None else (self.header[0].encode(), self.header[1])
+        return tuple(each for each in (self.key, self.text, name, value) if each)
+
+    def hold_in(self, record: StoredRecord, *, with_json: bool) -> bool:
+        return (
+            (self.key is None or record.key == self.key)
+            and (self.text is None or _contains(record, self.text))
+            and (self.header is None or _has_header(record, *self.header))
+            and (not with_json or not self.json or self.hold_in_value(_json_of(record.value)))
+        )
+
+    def hold_in_value(self, value: object) -> bool:
+        return all(each.holds(value) for each in self.json)
+
+
+def parse_path(path: str) -> tuple[str | int, ...]:
+    """`$.user.roles[0]` as its steps; raises `Unprocessable`."""
+    text, position, steps = path.removeprefix("$"), 0, list[str | int]()
+    while position < len(text):
+        found = _STEP.match(text, position)
+        if found is None:
+            break
+        steps.append(found[1] if found[1] is not None else int(found[2]))
+        position = found.end()
+    if not steps or position < len(text):
+        reason = f"not a path such as user.roles[0]: {path!r}"
+        raise Unprocessable(reason, field_errors=[FieldError(path="$.json", reason=reason)])
+    return tuple(steps)
+
+
+def _same_number(one: object, other: object) -> bool:
+    numbers = (int, float)
+    return (
+        isinstance(one, numbers)
+        and isinstance(other, numbers)
+        and not isinstance(one, bool)
+        and not isinstance(other, bool)
+        and one == other
+    )
+
+
+def _contains(record: StoredRecord, text: bytes) -> bool:
+    return (
+        text in (record.value or b"")
+        or text in (record.key or b"")
+        or any(text in name.encode() or text in (value or b"") for name, value in record.headers)
+    )
+
+
+def _has_header(record: StoredRecord, name: str, value: bytes | None) -> bool:
+    return any(each == name and (value is None or content == value) for each, content in record.headers)
+
+
+def _json_of(value: bytes | None) -> object:
+    try:
+        return msgspec.json.decode(value) if value is not None else None
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+
+
+class Range(NamedTuple):
+    """Offsets of a partition that are searched."""
+
+    number: int
+    start: int
+    end: int
+
+
+class Room(NamedTuple):
+    """How many matches a result may still have, and how many bytes of them."""
+
+    records: int
+    size_bytes: int
+
+    @property
+    def is_full(self) -> bool:
+        return self.records <= 0 or self.size_bytes <= 0
+
+    def without(self, records: Sequence[StoredRecord]) -> "Room":
+        return Room(self.records - len(records), self.size_bytes - sum(map(size_of, records)))
+
+
+class SearchedBatches(NamedTuple):
+    """The matches of a read, and where it ended: behind the last match if there is no room for more."""
+
+    records: list[StoredRecord]
+    next_offset: int
+    size_bytes: int
+
+
+class Search:
+    """One search; `offsets` are the next ones by partition, advanced with every result."""
+
+    def __init__(self, broker: Broker, topic: Topic, conditions: Conditions, *, offsets: list[int]) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._conditions = conditions
+        self._with_json = True
+        self.offsets = offsets
+        self.searched_bytes = 0
+
+    def leave_json(self) -> None:
+        """Let the caller compare JSON conditions, because values are decoded by their schemas."""
+        self._with_json = False
+
+    def in_order(self, ranges: Sequence[Range]) -> list[Range]:
+        """Where a key probably is comes first: in the partition that Kafka's clients choose for it."""
+        if self._conditions.key is None:
+            return list(ranges)
+        likely = partition_for(self._conditions.key, self._topic.partitions)
+        return sorted(ranges, key=lambda each: each.number != likely)
+
+    async def run(
+        self, ranges: Sequence[Range], *, room: Room, max_bytes: int
+    ) -> AsyncGenerator[tuple[int, list[StoredRecord]], None]:
+        """Matches by partition, until there is no room, or `max_bytes` were read. Raises errors of reading."""
+        for each in self.in_order(ranges):
+            reads = self._reads(each, max_bytes=max_bytes)
+            try:
+                async for fetched in reads:
+                    found = await self._matches(each, fetched, room)
+                    self.offsets[each.number] = min(found.next_offset, each.end)
+                    self.searched_bytes += found.size_bytes
+                    room = room.without(found.records)
+                    if found.records:
+                        yield each.number, found.records
+                    if room.is_full or self.searched_bytes >= max_bytes:
+                        return
+            finally:
+                await reads.aclose()
+            self.offsets[each.number] = each.end
+
+    async def _reads(self, each: Range, *, max_bytes: int) -> AsyncGenerator[FetchResult, None]:
+        """Reads of a partition, one ahead of the other."""
+        name = TopicPartition(self._topic.name, each.number)
+        offset = self.offsets[each.number]
+        reading = None if offset >= each.end else asyncio.ensure_future(self._read(name, offset))
+        try:
+            while reading is not None:
+                fetched = await reading
+                reading = None
+                ends = [read_header(batch).end for buffer in fetched.records for batch in batches_of(buffer)]
+                if not ends:
+                    raise Unavailable(f"records below the end are not readable now; partition={name} offset={offset}")
+                offset = max(ends)
+                if offset < each.end and self.searched_bytes + fetched.size_bytes < max_bytes:
+                    reading = asyncio.ensure_future(self._read(name, offset))
+                yield fetched
+        finally:
+            if reading is not None:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+
+    async def _read(self, name: TopicPartition, offset: int) -> FetchResult:
+        [fetched] = await self._broker.records.read(
+            [PartitionFetch(name, offset, READ_BYTES)], max_bytes=READ_BYTES, min_bytes=0, max_wait_s=0
+        )
+        if isinstance(fetched.error, OffsetOutOfRange):
+            start = (await self._broker.records.earliest(name)).offset
+            if offset < start:  # deleted by retention meanwhile
+                return await self._read(name, start)
+        if fetched.error is not None:
+            raise fetched.error
+        return fetched
+
+    async def _matches(self, each: Range, fetched: FetchResult, room: Room) -> SearchedBatches:
+        batches = [batch for buffer in fetched.records for batch in batches_of(buffer)]
+        work = partial(_matches, batches, self._conditions, self.offsets[each.number], each.end, room, self._with_json)
+        return await self._broker.decoder.run(stored_size(batches), work, inline_bytes=0)
+
+
+def _matches(
+    batches: Sequence[memoryview],
+    conditions: Conditions,
+    offset: int,
+    end: int,
+    room: Room,
+    with_json: bool,
+    limit_bytes: int,
+) -> SearchedBatches:
+    found: list[StoredRecord] = []
+    needles, size_bytes = conditions.needles, 0
+    for batch in batches:
+        header = read_header(batch)
+        size_bytes += len(batch)
+        if header.end <= offset or header.base_offset >= end:
+            continue
+        if not header.is_control:
+            for record in _candidates(batch, needles, offset, limit_bytes):
+                if record.offset < end and conditions.hold_in(record, with_json=with_json):
+                    found.append(record)
+                    room = room.without([record])
+                    if room.is_full:
+                        return SearchedBatches(found, record.offset + 1, size_bytes)
+        offset = max(offset, header.end)
+    return SearchedBatches(found, offset, size_bytes)
+
+
+def _candidates(batch: memoryview, needles: Sequence[bytes], offset: int, limit_bytes: int) -> Iterator[StoredRecord]:
+    """The records of a batch, or none if it contains none of the bytes that a match has."""
+    if needles:
+        payload = bytes(stored_payload(batch, read_header(batch), limit_bytes))
+        if not all(needle in payload for needle in needles):
+            return iter(())
+    return iterate_batch(batch, limit_bytes=limit_bytes, from_offset=offset)

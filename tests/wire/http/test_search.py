@@ -1,0 +1,190 @@
+"""Search over HTTP: what it finds is what a person would find who reads everything."""
+
+import json
+import random
+from typing import Any
+
+import httpx
+import pytest
+
+from streamhouse.broker.broker import Broker
+from streamhouse.format.compression import Codec
+from streamhouse.format.records import encode_batch
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.record import NewRecord
+from streamhouse.wire.http.records.search import JsonCondition, parse_path
+from streamhouse.wire.http.routes.search import SearchRequest
+from tests.broker.support import current, produce
+
+PATH = "/v1/topics/orders/search"
+START_MS = 1_700_000_000_000
+
+
+async def search(http: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
+    answer = await http.post(PATH, json=body)
+    assert answer.status_code == 200, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+async def search_all(http: httpx.AsyncClient, **body: Any) -> list[dict[str, Any]]:
+    """All pages; each goes on where the one before ended."""
+    found: list[dict[str, Any]] = []
+    cursor = ""
+    for _ in range(1000):
+        told = await search(http, **body, cursor=cursor)
+        found += told["records"]
+        if told["cursor"] is None:
+            assert told["searched"]["left"] == 0
+            return found
+        cursor = told["cursor"]
+    raise AssertionError("the search never ended")
+
+
+class Topic:
+    """Records in two partitions, partly flushed, in batches of every codec, and the same in a list."""
+
+    def __init__(self, broker: Broker, seed: int) -> None:
+        self._broker = broker
+        self._chance = random.Random(seed)
+        self.records: list[tuple[int, int, NewRecord]] = []
+
+    async def fill(self) -> "Topic":
+        ends = [0, 0]
+        for number in range(40):
+            partition = self._chance.randrange(2)
+            records = [self._record(number) for _ in range(self._chance.randrange(1, 30))]
+            codec = self._chance.choice(list(Codec))
+            data = memoryview(encode_batch(records, codec=codec, now_ms=START_MS))
+            await produce(self._broker, data, TopicPartition("orders", partition))
+            for record in records:
+                self.records.append((partition, ends[partition], record))
+                ends[partition] += 1
+            if self._chance.random() < 0.1:
+                await current(self._broker).flusher.flush_all()
+        return self
+
+    def _record(self, number: int) -> NewRecord:
+        chance = self._chance
+        key = chance.choice((None, b"", b"alice", b"bob", b"al"))
+        value: object = {
+            "user": {"name": chance.choice(("alice", "bob"))},
+            "n": chance.randrange(4),
+            "tags": ["a", "b"],
+        }
+        content = chance.choice((json.dumps(value).encode(), b"plain alice", None, b"\xff\x00"))
+        headers = chance.choice(((), (("trace", b"t1"),), (("trace", None), ("kind", b"alice"))))
+        return NewRecord(content, key=key, headers=headers, timestamp_ms=START_MS + number * 1000)
+
+    def matching(self, body: dict[str, Any]) -> list[tuple[int, int]]:
+        return sorted((partition, offset) for partition, offset, record in self.records if self._matches(record, body))
+
+    def _matches(self, record: NewRecord, body: dict[str, Any]) -> bool:
+        if "key" in body and record.key != body["key"].encode():
+            return False
+        everything = [record.key or b"", record.value or b""]
+        everything += [part for name, value in record.headers for part in (name.encode(), value or b"")]
+        if "text" in body and not any(body["text"].encode() in each for each in everything):
+            return False
+        if (header := body.get("header")) is not None:
+            values = [value for name, value in record.headers if name == header["name"]]
+            if not values or ("value" in header and header["value"].encode() not in values):
+                return False
+        if conditions := body.get("json"):
+            try:
+                value = json.loads(record.value or b"")
+                return all(eval(f"value{each['path']}", {"value": value}) == each["equals"] for each in conditions)
+            except (ValueError, KeyError, TypeError):
+                return False
+        return True
+
+
+def as_python(body: dict[str, Any]) -> dict[str, Any]:
+    """The same request with paths as Python's subscripts."""
+    paths = {"user.name": "['user']['name']", "$.n": "['n']", "tags[1]": "['tags'][1]"}
+    conditions = [{**each, "path": paths[each["path"]]} for each in body.get("json", [])]
+    return {**body, "json": conditions}
+
+
+QUERIES: list[dict[str, Any]] = [
+    {"key": "alice"},
+    {"key": ""},
+    {"key": "nobody"},
+    {"text": "alice"},
+    {"text": "al", "key": "bob"},
+    {"header": {"name": "trace"}},
+    {"header": {"name": "trace", "value": "t1"}},
+    {"header": {"name": "kind", "value": "alice"}, "text": "plain"},
+    {"json": [{"path": "user.name", "equals": "bob"}]},
+    {"json": [{"path": "user.name", "equals": "alice"}, {"path": "$.n", "equals": 2}]},
+    {"json": [{"path": "tags[1]", "equals": "b"}], "key": "al"},
+]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_search_finds_what_is_there_in_pages_of_any_size(
+    broker: Broker, http: httpx.AsyncClient, seed: int
+) -> None:
+    topic = await Topic(broker, seed).fill()
+    chance = random.Random(seed)
+    for body in QUERIES:
+        sizes = {"limit": chance.choice((1, 3, 1000)), "max_bytes": chance.choice((1, 2000, 1 << 30))}
+        found = await search_all(http, **body, **sizes)
+        assert sorted((each["partition"], each["offset"]) for each in found) == topic.matching(as_python(body)), body
+
+
+async def test_a_key_is_found_first_where_kafkas_clients_put_it(broker: Broker, http: httpx.AsyncClient) -> None:
+    for partition in range(2):
+        for key in (b"alice", b"bob"):
+            data = encode_batch([NewRecord(b"x", key=key)], codec=Codec.NONE, now_ms=START_MS)
+            await produce(broker, memoryview(data), TopicPartition("orders", partition))
+    firsts = {key: (await search(http, key=key, limit=1))["records"][0]["partition"] for key in ("alice", "bob")}
+    published = await http.post(
+        "/v1/topics/orders/records", json={"records": [{"key": "alice", "value": 1}, {"key": "bob", "value": 1}]}
+    )
+    assert list(firsts.values()) == [each["partition"] for each in published.json()["records"]]
+
+
+async def test_times_and_partitions_limit_what_is_searched(broker: Broker, http: httpx.AsyncClient) -> None:
+    for number in range(10):
+        data = encode_batch([NewRecord(b"x", timestamp_ms=START_MS + number)], codec=Codec.LZ4, now_ms=0)
+        await produce(broker, memoryview(data), TopicPartition("orders", number % 2))
+    told = await search(http, text="x", from_ms=START_MS + 3, until_ms=START_MS + 7)
+    assert sorted(each["timestamp_ms"] - START_MS for each in told["records"]) == [3, 4, 5, 6]
+    assert told["searched"]["offsets"] == 4
+    assert [each["offset"] for each in (await search(http, text="x", partitions=[1]))["records"]] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "word"),
+    [
+        ({}, 422, "what to find"),
+        ({"text": ""}, 400, "length"),
+        ({"text": "x", "limit": 0}, 400, "limit"),
+        ({"text": "x", "max_bytes": 1 << 40}, 400, "max_bytes"),
+        ({"text": "x", "partitions": [3]}, 422, "3 partitions"),
+        ({"text": "x", "cursor": "abc"}, 422, "cursor"),
+        ({"json": [{"path": "a..b", "equals": 1}]}, 422, "path"),
+        ({"json": [{"path": "$", "equals": 1}]}, 422, "path"),
+        ({"json": [{"path": "a", "equals": [1]}]}, 400, "equals"),
+    ],
+)
+async def test_a_search_that_makes_no_sense_is_refused(
+    http: httpx.AsyncClient, body: dict[str, Any], status: int, word: str
+) -> None:
+    answer = await http.post(PATH, json=body)
+    assert answer.status_code == status, answer.text
+    assert word in answer.text
+
+
+def test_numbers_are_equal_whatever_their_type_and_true_is_no_number() -> None:
+    assert JsonCondition(("a", 0), 1.0).holds({"a": [1]})
+    assert not JsonCondition(("a", 0), 1).holds({"a": [True]})
+    assert JsonCondition(("a",), None).holds({"a": None})
+    assert not JsonCondition(("a",), None).holds({})
+
+
+def test_paths() -> None:
+    assert parse_path("$.user.roles[0]") == ("user", "roles", 0)
+    assert parse_path("[3].x y") == (3, "x y")
+    assert SearchRequest(text="x").limit == 100
