@@ -48,10 +48,12 @@ from streamhouse.retry import retry_start
 from streamhouse.stores.local_files import LocalFiles, Lock, LockedError
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.open import open_metadata_store
+from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.open import open_object_store
 from streamhouse.stores.objects.remote_open import canonical
 from streamhouse.stores.objects.startup_check import check_store
 from streamhouse.stores.objects.watched import WatchedStore
+from streamhouse.stores.objects.wrapping_keys import require_keys
 from streamhouse.telemetry import configure_logging
 from streamhouse.wire.agent_login import agent_login
 from streamhouse.wire.http.agent_client import HttpFreezeClient
@@ -64,6 +66,7 @@ from streamhouse.wire.tls import ALPN_HTTP, ServerTls, server_tls
 
 if TYPE_CHECKING:
     from streamhouse.broker.security.token_issuer import TokenIssuer
+    from streamhouse.stores.encryption.data_keys import DataKeys
     from streamhouse.wire.grpc.server import GrpcServer
 
 log = logging.getLogger(__name__)
@@ -285,13 +288,16 @@ async def recover(settings: Settings, *, apply: bool, take_over: str | None, on_
             stack.callback(_lock_data_dir(files, paths.data).release)
         metadata = await open_metadata_store(paths.metadata_url, clock=clock, settings=patient)
         stack.push_async_callback(metadata.aclose)
-        registry = CollectorRegistry()
-        objects = open_object_store(paths.store_url, clock=clock, ids=ids, registry=registry, settings=settings.store)
+        registry, keys = CollectorRegistry(), _open_keys(settings, clock)
+        objects = open_object_store(
+            paths.store_url, clock=clock, ids=ids, registry=registry, settings=settings.store, keys=keys
+        )
         stack.push_async_callback(objects.aclose)
+        await require_keys(objects, keys)
         return await recover_stores(
             metadata,
             objects,
-            disk=DiskWalRecovery(paths.data / "wal", files) if has_folder else None,
+            disk=DiskWalRecovery(paths.data / "wal", files, keys) if has_folder else None,
             settings=settings,
             clock=clock,
             ids=ids,
@@ -350,14 +356,17 @@ async def _open_dependencies(
     retrying = partial(retry_start, clock=clock, ids=ids, limit_s=settings.metadata.start_wait_s)
     metadata = await retrying(partial(open_metadata_store, paths.metadata_url, clock=clock, settings=settings.metadata))
     stack.push_async_callback(lambda: _close(metadata.aclose(), what="metadata store", limits=settings.agent))
+    keys = _open_keys(settings, clock)
     objects = WatchedStore(
-        open_object_store(paths.store_url, clock=clock, ids=ids, registry=registry, settings=settings.store), clock
+        open_object_store(paths.store_url, clock=clock, ids=ids, registry=registry, settings=settings.store, keys=keys),
+        clock,
     )
     stack.push_async_callback(lambda: _close(objects.aclose(), what="object store", limits=settings.agent))
     await check_store(objects, ids)
+    await retrying(partial(_prepare_keys, objects, keys))
     # Only a database in the locked data folder is certainly used by this agent alone.
     single_agent = not settings.metadata.url
-    disk_wals = DiskWalFactory(paths.data / "wal", settings.wal, files=files, clock=clock, ids=ids)
+    disk_wals = DiskWalFactory(paths.data / "wal", settings.wal, files=files, clock=clock, ids=ids, keys=keys)
     if not single_agent and not _is_postgres(paths.metadata_url):
         await _require_no_other_agent(metadata, disk_wals)
     object_wals = ObjectWalFactory(objects, settings.wal, clock=clock, ids=ids)
@@ -389,7 +398,23 @@ async def _open_dependencies(
         heartbeats=heartbeats,
         puts=objects.puts,
         store_url=paths.store_url,
+        data_keys=keys,
     )
+
+
+def _open_keys(settings: Settings, clock: Clock) -> "DataKeys | None":
+    if settings.encryption.kms == "none":
+        return None
+    from streamhouse.stores.encryption.open import open_data_keys
+
+    return open_data_keys(settings.encryption, os.environ, clock)
+
+
+async def _prepare_keys(objects: ObjectStore, keys: "DataKeys | None") -> None:
+    """Raise `Misconfigured` if records are encrypted with a key that isn't here; make the key for new ones."""
+    await require_keys(objects, keys)
+    if keys is not None and keys.settings.new_objects:
+        await keys.renew()
 
 
 @asynccontextmanager

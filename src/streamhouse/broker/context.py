@@ -41,6 +41,7 @@ def build_context(dependencies: Dependencies, *, on_settings_changed: Callable[[
         objects=dependencies.objects,
         metadata=dependencies.metadata,
         clock=dependencies.clock,
+        encrypts=dependencies.data_keys is not None,
     )
     catalog, cluster = TopicCatalog(dependencies, on_settings_changed=on_settings_changed), Cluster(dependencies)
     reader.damage.name_of = catalog.name_of

@@ -20,6 +20,7 @@ from streamhouse.model.external_commit import FreezeRequest, FrozenPartition, Ou
 from streamhouse.model.names import PartitionId, SessionId, TopicPartition
 from streamhouse.model.transaction import Marker
 from streamhouse.retry import RetryDeadline
+from streamhouse.stores.encryption.data_keys import DataKeys
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.watched import PutWatch
@@ -178,7 +179,8 @@ class Dependencies:
     `heartbeats` run in a thread; None: on the event loop, with `metadata`.
 
     `wal_factory` opens this agent's WAL; `foreign_wals` are the kinds that it can recover. `store_url` is the URL of
-    the object store for readers that need no agent; it never contains credentials.
+    the object store for readers that need no agent; it never contains credentials. `data_keys`: of encryption at rest;
+    None: there is none.
     """
 
     settings: Settings
@@ -200,6 +202,7 @@ class Dependencies:
     store_time: StoreClock = field(default_factory=StoreClock)
     secrets: Secrets = field(default_factory=Secrets)
     issuer: TokenVerifier | None = None
+    data_keys: DataKeys | None = None
 
     async def agreed_now_ms(self) -> int:
         """The time for deleting user data by age: the earlier of the agent's clock and the metadata store's, so that a

@@ -9,6 +9,7 @@ Order of precedence: flags, then environment (`STREAMHOUSE_WAL_FSYNC=always`), t
 """
 
 from streamhouse.config.coordination import TransactionSettings
+from streamhouse.config.encryption import EncryptionSettings
 from streamhouse.config.exposure import anonymous_listeners, check_exposure, exposure_warning
 from streamhouse.config.fields import MIB, Address, Section, about, is_loopback, parse_address, parse_number
 from streamhouse.config.listeners import GrpcSettings, HttpSettings, KafkaSettings
@@ -57,6 +58,7 @@ __all__ = [
     "ClusterSettings",
     "CompactionSettings",
     "DecoderSettings",
+    "EncryptionSettings",
     "Explained",
     "ExternalCommitSettings",
     "FetchSettings",

@@ -7,6 +7,7 @@ Leaves      where values come from to `load`; turning settings into components t
 from typing import Annotated, Literal
 
 from streamhouse.config.coordination import TransactionSettings
+from streamhouse.config.encryption import EncryptionSettings
 from streamhouse.config.fields import MIB, Section, about
 from streamhouse.config.listeners import GrpcSettings, HttpSettings, KafkaSettings
 from streamhouse.config.pipelines import (
@@ -586,4 +587,5 @@ class Settings(Section, frozen=True, kw_only=True):
     views: ViewSettings = ViewSettings()
     sql: SqlSettings = SqlSettings()
     security: SecuritySettings = SecuritySettings()
+    encryption: EncryptionSettings = EncryptionSettings()
     quotas: QuotaSettings = QuotaSettings()

@@ -56,6 +56,20 @@ class Unavailable(Retriable):
     """A store did not respond, or can't serve now."""
 
 
+class DataKeyUnavailable(Unavailable):
+    """The key that encrypts an object can't be had: the key service is away, lacks the key, or has another one of this
+    id. Nothing is damaged, and nothing may be deleted or given up because of it."""
+
+    def __init__(self, where: str, *, key_id: str, why: str, is_away: bool = False) -> None:
+        super().__init__(
+            f"encryption key is unavailable; where={where} key_id={key_id} why={why}"
+            " do=give encryption.key this key back, or correct the settings of encryption"
+        )
+        self.where, self.key_id, self.why = where, key_id, why
+        self.is_away = is_away
+        """The key service doesn't answer; later it may."""
+
+
 class Stopping(Retriable):
     """The agent is stopping; retry at another agent, or after its restart."""
 

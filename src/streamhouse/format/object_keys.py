@@ -7,6 +7,7 @@ Invariant   no key holds a string that a client chose: session ids are ours, que
 Sequences are zero-padded, so that listing order is writing order.
 """
 
+import hashlib
 import re
 import uuid
 from typing import Final, NamedTuple
@@ -24,6 +25,9 @@ ASIDE_PREFIX: Final = "aside/"
 CLUSTER_KEY: Final = "cluster/id"
 """The object with the cluster id."""
 DAMAGED_PREFIX: Final = "damaged/"
+ENCRYPTION_KEYS_PREFIX: Final = "encryption/"
+ENCRYPTED_PREFIXES: Final = (SEGMENTS_PREFIX, WAL_PREFIX, PLACED_PREFIX, ASIDE_PREFIX)
+"""Below these are records; all else in the bucket has none, and is never encrypted."""
 
 MAX_SEQUENCE: Final = 2**64 - 1
 MAX_EPOCH: Final = 2**63 - 1
@@ -161,3 +165,8 @@ def _parse(prefix: str, key: str) -> ObjectName | None:
     if match is None or int(match[2]) > MAX_SEQUENCE:
         return None
     return ObjectName(SessionId(match[1]), int(match[2]))
+
+
+def encryption_key(key_id: str) -> str:
+    """The key of the object that records an encryption key. Ids may hold any letters, so they are hashed."""
+    return ENCRYPTION_KEYS_PREFIX + hashlib.sha256(key_id.encode()).hexdigest()[:32]

@@ -28,7 +28,7 @@ from streamhouse.model.segment import Run
 
 FORMAT_VERSION: Final = 1
 
-_HEAD_MAGIC: Final = b"STRMHSEG"
+SEGMENT_MAGIC: Final = b"STRMHSEG"
 _TAIL_MAGIC: Final = b"SHSEGEND"
 _DIRECTORY_MAGIC: Final = b"SHDR"
 
@@ -83,7 +83,7 @@ class _Footer:
 
 
 def encode_header() -> bytes:
-    head = _HEAD.pack(_HEAD_MAGIC, FORMAT_VERSION, 0)
+    head = _HEAD.pack(SEGMENT_MAGIC, FORMAT_VERSION, 0)
     return head + _CRC.pack(crc32c(head))
 
 

@@ -17,11 +17,20 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from streamhouse.errors import Misconfigured
+from streamhouse.errors import CorruptObject, Misconfigured
 from streamhouse.format.batch import Buffer
+from streamhouse.format.encryption import (
+    SALT_BYTES,
+    TAG_BYTES,
+    EntryCipher,
+    KeyEnvelope,
+    decode_envelope,
+    encode_envelope,
+)
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""Of files with encrypted batches; others are written as version 1."""
 MARK_BYTES: Final = 8
 MAX_SESSION_BYTES: Final = 255
 MAX_BATCH_BYTES: Final = 2**32 - 1
@@ -38,6 +47,9 @@ _ENTRY: Final = struct.Struct(f">{MARK_BYTES}sIIQ16sIQQQ")
 _LEAD: Final = struct.Struct(f">{MARK_BYTES}sI")
 _BODY: Final = struct.Struct(">IQ16sIQQQ")
 ENTRY_HEADER_BYTES: Final = _ENTRY.size
+
+# Of the envelope in a header of version 2.
+_LENGTH: Final = struct.Struct(">H")
 
 _SEARCH_BYTES: Final = 1024 * 1024
 _ZEROS: Final = bytes(_SEARCH_BYTES)
@@ -58,7 +70,10 @@ class FileHeader:
     session: SessionId
     sequence: int
     mark: bytes
-    version: int = VERSION
+    version: int = 1
+    salt: bytes = b""
+    envelope: KeyEnvelope | None = None
+    """Of the data key; None: batches are not encrypted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +97,9 @@ def encode_file_header(header: FileHeader) -> bytes:
     if len(session) > MAX_SESSION_BYTES or len(header.mark) != MARK_BYTES:
         raise ValueError(f"wal file header does not fit; session={header.session} mark_bytes={len(header.mark)}")
     fields = (header.mark, header.sequence, len(session))
+    if header.envelope is not None:
+        envelope = encode_envelope(header.envelope)
+        session += header.salt + _LENGTH.pack(len(envelope)) + envelope
     blank = _FILE_PREFIX.pack(FILE_MAGIC, header.version, 0, *fields) + session
     copy = _FILE_PREFIX.pack(FILE_MAGIC, header.version, crc32c(blank), *fields) + session
     return copy.ljust(_COPY_BYTES, b"\0") * 2
@@ -100,30 +118,54 @@ def _decode_copy(copy: memoryview) -> FileHeader | None:
     if len(copy) < _FILE_PREFIX.size:
         return None
     magic, version, crc, mark, sequence, length = _FILE_PREFIX.unpack_from(copy)
-    whole = bytearray(copy[: _FILE_PREFIX.size + length])
+    key_at = _FILE_PREFIX.size + length
+    end = key_at if version == 1 else _end_of_envelope(copy, key_at)
+    whole = bytearray(copy[:end])
     whole[_CRC_IN_FILE_PREFIX : _CRC_IN_FILE_PREFIX + 4] = bytes(4)
     if magic != FILE_MAGIC or crc != crc32c(whole):
         return None
     if version > VERSION:
         # Not damage: removing what a later version wrote as unreadable would lose it.
         raise Misconfigured(f"wal file is of a later format; version={version} known={VERSION} do=upgrade streamhouse")
-    session = SessionId(bytes(whole[_FILE_PREFIX.size :]).decode(errors="replace"))
-    return FileHeader(session=session, sequence=sequence, mark=mark, version=version)
+    session = SessionId(bytes(whole[_FILE_PREFIX.size : key_at]).decode(errors="replace"))
+    if version == 1:
+        return FileHeader(session=session, sequence=sequence, mark=mark)
+    salt = bytes(whole[key_at : key_at + SALT_BYTES])
+    envelope = decode_envelope(whole[key_at + SALT_BYTES + _LENGTH.size :])
+    if envelope is None:
+        return None
+    return FileHeader(session=session, sequence=sequence, mark=mark, version=version, salt=salt, envelope=envelope)
 
 
-def encode_entry(entry: WalEntry, *, mark: bytes, position: int) -> tuple[bytes, Buffer]:
-    """The entry as its header and its batch, for a place in a file; the batch is not copied."""
+def _end_of_envelope(copy: memoryview, key_at: int) -> int:
+    """Where the checksummed part of a header with an envelope ends; a later version has as much at least."""
+    length_at = key_at + SALT_BYTES
+    if length_at + _LENGTH.size > len(copy):
+        return len(copy)
+    (length,) = _LENGTH.unpack_from(copy, length_at)
+    return length_at + _LENGTH.size + int(length)
+
+
+def encode_entry(
+    entry: WalEntry, *, mark: bytes, position: int, cipher: EntryCipher | None = None
+) -> tuple[bytes, Buffer]:
+    """The entry as its header and its batch, for a place in a file; without `cipher` the batch is not copied."""
     (topic_id, number), epoch, base, end, batch = entry
-    body = _BODY.pack(len(batch), position, topic_id.bytes, number, epoch, base, end)
+    length = len(batch) if cipher is None else len(batch) + TAG_BYTES
+    body = _BODY.pack(length, position, topic_id.bytes, number, epoch, base, end)
+    if cipher is not None:
+        batch = cipher.encrypt(batch, position=position, about=body)
     return _LEAD.pack(mark, crc32c(batch, crc32c(body))) + body, batch
 
 
-def scan(data: memoryview, header: FileHeader | None = None) -> Iterator[ScannedEntry | CorruptRange]:
+def scan(
+    data: memoryview, header: FileHeader | None = None, cipher: EntryCipher | None = None
+) -> Iterator[ScannedEntry | CorruptRange]:
     """Everything in a file in order of position: good entries, and damage between or behind them.
 
     After damage the next entry is found by looking for the mark and checking what follows it; a length is believed
     only when the CRC over it holds. Zeros up to the end are space that was never written, not damage. Batches are
-    views of `data`. `header` saves reading it again.
+    views of `data`. `header` saves reading it again. Without `cipher`, encrypted batches stay encrypted.
     """
     header = header or decode_file_header(data)
     if header is None:
@@ -132,7 +174,18 @@ def scan(data: memoryview, header: FileHeader | None = None) -> Iterator[Scanned
         return
     for item in scan_entries(data, start=FILE_HEADER_BYTES, mark=header.mark):
         if not (isinstance(item, CorruptRange) and item.tail and _is_blank(data, item.position)):
-            yield item
+            yield item if cipher is None or isinstance(item, CorruptRange) else _decrypt(data, item, cipher)
+
+
+def _decrypt(data: memoryview, item: ScannedEntry, cipher: EntryCipher) -> ScannedEntry | CorruptRange:
+    """The entry with its batch as it was appended. One that was changed together with its checksum is damage."""
+    position, entry = item.position, item.entry
+    about = bytes(data[position + _LEAD.size : position + ENTRY_HEADER_BYTES])
+    try:
+        batch = cipher.decrypt(entry.batch, position=position, about=about)
+    except CorruptObject:
+        return CorruptRange(position, ENTRY_HEADER_BYTES + len(entry.batch), tail=False)
+    return ScannedEntry(position, entry._replace(batch=batch))
 
 
 def scan_entries(data: memoryview, *, start: int, mark: bytes) -> Iterator[ScannedEntry | CorruptRange]:

@@ -20,6 +20,7 @@ from streamhouse.broker.admin.health_rules import (
     check_clock,
     check_damaged_wals,
     check_disks,
+    check_encryption_keys,
     check_exposure,
     check_flush,
     check_late_transactions,
@@ -48,6 +49,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.format.object_keys import SEGMENTS_PREFIX, WAL_PREFIX, parse_segment_key, parse_wal_key
 from streamhouse.model.names import SessionId
 from streamhouse.stores.objects.base import ObjectMeta
+from streamhouse.stores.objects.wrapping_keys import try_keys
 
 DEADLINE_S: Final = 8.0
 """Timeout of one check; all run concurrently, and clients wait a little longer."""
@@ -90,6 +92,7 @@ class HealthCheck:
             _checked("memory", self._memory()),
             _checked("open transactions", self._held_back()),
             _checked("readable", self._readable()),
+            _checked("encryption keys", self._encryption_keys()),
             _checked("damaged log files", self._damaged("damaged log files", "disk")),
         )
 
@@ -137,6 +140,15 @@ class HealthCheck:
         content = await objects.get_range(key, 0, len(body))
         await objects.delete(key)
         return check_objects(latency_ms=(clock.monotonic() - began) * 1000, is_same=content == body)
+
+    async def _encryption_keys(self) -> Check:
+        keys = self._dependencies.data_keys
+        tried = await try_keys(self._dependencies.objects, keys)
+        return check_encryption_keys(
+            {recorded.envelope.key_id: "" if error is None else error.why for recorded, error in tried},
+            in_use=keys.key_id if keys is not None else "",
+            why_stale=keys.why_stale if keys is not None else "",
+        )
 
     async def _clock(self) -> Check:
         """The difference of the clocks; the store's time is assumed to be read in the middle of the call."""

@@ -306,6 +306,23 @@ def check_wal_objects(*, objects: int, size_bytes: int, more: bool, of_dead: int
     return Check(name="write-ahead log", verdict=CheckStatus.OK, text=text, figures=figures)
 
 
+def check_encryption_keys(tried: Mapping[str, str], *, in_use: str, why_stale: str) -> Check:
+    """`tried` are the keys that objects may need, each with why this agent can't use it; empty: it can."""
+    name, missing = "encryption keys", {key_id: why for key_id, why in tried.items() if why}
+    figures = {"keys": len(tried), "missing": len(missing)}
+    now = f"new objects are encrypted with {in_use}" if in_use else "new objects are not encrypted"
+    if missing:
+        listed = _some([f"{key_id}: {why}" for key_id, why in missing.items()])
+        text = f"keys that objects need can't be used; {listed}; give encryption.key these keys back; {now}"
+        return Check(name=name, verdict=CheckStatus.FAILURE, text=text, figures=figures)
+    if why_stale:
+        text = f"{now}; the data key can't be replaced, and writing will stop: {why_stale}"
+        return Check(name=name, verdict=CheckStatus.WARNING, text=text, figures=figures)
+    older = [key_id for key_id in tried if key_id != in_use]
+    text = f"{now}; older objects may need {_some(older)}" if older else now
+    return Check(name=name, verdict=CheckStatus.OK, text=text, figures=figures)
+
+
 def check_damaged_wals(name: str, logs: Mapping[SessionId, bool]) -> Check:
     """`logs` are the retained damaged logs, each with whether acknowledged records may be lost."""
     lost = sorted(session for session, is_loss in logs.items() if is_loss)

@@ -16,12 +16,16 @@ doesn't wait for it; until it is done, all lookups miss.
 
 import asyncio
 import logging
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from streamhouse.broker.segments.disk_cache_files import (
     BlockKey,
@@ -43,6 +47,9 @@ log = logging.getLogger(__name__)
 
 V = TypeVar("V")
 
+_NONCE_BYTES: Final = 12
+_TAG_BYTES: Final = 16
+
 CLUSTER_BYTES: Final = 4096
 """Allocation unit of most file systems."""
 
@@ -53,9 +60,11 @@ class DiskBlockCache:
     """The disk cache. Besides the usual counters it counts `damaged` files, and blocks `dropped` because the write
     queue was full."""
 
-    def __init__(self, settings: FetchSettings, folder: CacheDirectory) -> None:
+    def __init__(self, settings: FetchSettings, folder: CacheDirectory, *, encrypts: bool = False) -> None:
+        """With `encrypts`, files are encrypted with a key that is only in memory, so the cache begins empty."""
         self._settings = settings
         self._folder = folder
+        self._cipher = AESGCM(AESGCM.generate_key(256)) if encrypts else None
         self._index: OrderedDict[str, int] = OrderedDict()
         self._bytes = 0
         self._writes: dict[str, int] = {}
@@ -126,6 +135,9 @@ class DiskBlockCache:
         """The files to use, least recently used first; others are removed. Has at most twice the limit in memory."""
         files: list[CachedFile] = []
         for file in self._folder.list():
+            if self._cipher is not None:  # of an earlier process, whose key is gone
+                self._folder.remove(file.name)
+                continue
             files.append(file)
             if self._is_closed:
                 return []
@@ -206,7 +218,8 @@ class DiskBlockCache:
         return None
 
     def _load(self, name: str, size_bytes: int, key: BlockKey, decode: Callable[[Buffer], V]) -> V:
-        return decode(decode_block_file(self._folder.read(name, size_bytes), key))
+        stored = decode_block_file(self._folder.read(name, size_bytes), key)
+        return decode(stored if self._cipher is None else _decrypted(stored, self._cipher, name))
 
     def _forget(self, name: str) -> None:
         self._bytes -= self._index.pop(name, 0)
@@ -218,7 +231,7 @@ class DiskBlockCache:
         name = name_of(key)
         if not self.is_on or name in self._index or name in self._writes:
             return
-        size = _on_disk(block_file_bytes(key, len(stored)))
+        size = _on_disk(block_file_bytes(key, len(stored)) + (_NONCE_BYTES + _TAG_BYTES if self._cipher else 0))
         reserved = sum(self._writes.values())
         has_turn = len(self._writes) < min(self._settings.disk_cache_waiting_writes, self._settings.disk_cache_blocks)
         if not has_turn or reserved + size > self._settings.disk_cache_bytes:
@@ -244,6 +257,9 @@ class DiskBlockCache:
     def _write(self, victims: Sequence[str], name: str, key: BlockKey, stored: Buffer) -> None:
         for victim in victims:
             self._folder.remove(victim)
+        if self._cipher is not None:
+            nonce = os.urandom(_NONCE_BYTES)
+            stored = nonce + self._cipher.encrypt(nonce, stored, name.encode())
         self._folder.write(name, encode_block_file(key, stored))
 
     def _written(self, name: str, writing: "asyncio.Future[None]") -> None:
@@ -275,11 +291,19 @@ class DiskBlockCache:
             self._turn_off(error)
 
 
-def open_disk_cache(settings: FetchSettings) -> DiskBlockCache | None:
+def open_disk_cache(settings: FetchSettings, *, encrypts: bool = False) -> DiskBlockCache | None:
     """The disk cache if settings enable it; call `open` before use."""
     if not settings.disk_cache_path:
         return None
-    return DiskBlockCache(settings, LocalCacheDirectory(Path(settings.disk_cache_path).absolute()))
+    folder = LocalCacheDirectory(Path(settings.disk_cache_path).absolute())
+    return DiskBlockCache(settings, folder, encrypts=encrypts)
+
+
+def _decrypted(stored: memoryview, cipher: AESGCM, name: str) -> bytes:
+    try:
+        return cipher.decrypt(bytes(stored[:_NONCE_BYTES]), stored[_NONCE_BYTES:], name.encode())
+    except InvalidTag:
+        raise CorruptObject(name, why="the cached block doesn't authenticate") from None
 
 
 def divide(

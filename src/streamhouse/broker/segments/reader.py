@@ -67,6 +67,7 @@ class SegmentReader:
         objects: ObjectStore,
         metadata: MetadataStore,
         disk: DiskBlockCache | None = None,
+        encrypts: bool = False,
         clock: Clock | None = None,
     ) -> None:
         self._settings = settings
@@ -77,7 +78,7 @@ class SegmentReader:
         self.runs = RunIndex(metadata, limit=settings.run_cache_entries)
         self.blocks: SingleFlightCache[tuple[str, int], Block] = SingleFlightCache(settings.cache_bytes)
         self.indexes: SingleFlightCache[tuple[str, int], _Index] = SingleFlightCache(settings.index_cache_entries)
-        self.disk = disk if disk is not None else open_disk_cache(settings)
+        self.disk = disk if disk is not None else open_disk_cache(settings, encrypts=encrypts)
         # Separate threads, so that cold readers don't delay producers and flushes.
         self._threads = ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="decode")
         self._cold = FairLimiter(settings.concurrent_reads)

@@ -7,9 +7,10 @@ that recovery can read wherever they are interrupted.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from streamhouse.errors import Misconfigured
+from streamhouse.format.encryption import EntryCipher, KeyEnvelope
 from streamhouse.format.wal_file import FILE_HEADER_BYTES, MAX_SESSION_BYTES
 from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.stores.local_files import AppendFile, FileSystem, Lock
@@ -40,14 +41,23 @@ def parse_file_name(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
+class FileEncryption(NamedTuple):
+    """How the batches of a file are encrypted."""
+
+    salt: bytes
+    envelope: KeyEnvelope
+    cipher: EntryCipher
+
+
 class WalFile:
     """One file of the log, from the moment an append is planned for it."""
 
-    __slots__ = ("ends", "groups", "handle", "is_gone", "mark", "sequence", "size_bytes")
+    __slots__ = ("encryption", "ends", "groups", "handle", "is_gone", "mark", "sequence", "size_bytes")
 
-    def __init__(self, sequence: int, mark: bytes) -> None:
+    def __init__(self, sequence: int, mark: bytes, encryption: "FileEncryption | None" = None) -> None:
         self.sequence = sequence
         self.mark = mark
+        self.encryption = encryption
         self.size_bytes = FILE_HEADER_BYTES
         self.ends: dict[PartitionId, int] = {}
         """Highest unflushed end per partition; empty when the file is not needed any more."""
@@ -65,7 +75,15 @@ class WalFile:
 
 
 class WalFileSet:
-    def __init__(self, *, file_bytes: int, renew_bytes: int, new_mark: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        *,
+        file_bytes: int,
+        renew_bytes: int,
+        new_mark: Callable[[], bytes],
+        encrypt: Callable[[int], FileEncryption] | None = None,
+    ) -> None:
+        self._encrypt = encrypt
         self._file_bytes = file_bytes
         self._renew_bytes = renew_bytes
         self._new_mark = new_mark
@@ -79,13 +97,15 @@ class WalFileSet:
 
     def file_for(self, size_bytes: int) -> WalFile:
         """The file for an append of this size: the active one, or the next if it is full. An append is never split,
-        so a file may be larger than the limit by the last append, or by a single large one."""
+        so a file may be larger than the limit by the last append, or by a single large one. Raises
+        `DataKeyUnavailable` for a new file that can't be encrypted."""
         active = self.active
         if active is not None and (
             active.size_bytes + size_bytes <= self._file_bytes or active.size_bytes == FILE_HEADER_BYTES
         ):
             return active
-        self.active = active = WalFile(self._next_sequence, self._new_mark())
+        encryption = self._encrypt(self._next_sequence) if self._encrypt is not None else None
+        self.active = active = WalFile(self._next_sequence, self._new_mark(), encryption)
         self._next_sequence += 1
         self.files.append(active)
         return active

@@ -26,8 +26,19 @@ from streamhouse.broker.wal.disk_quarantine import (
 from streamhouse.broker.wal.disk_wal import DiskWal, open_disk_wal
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import WalSettings
-from streamhouse.format.wal_file import FILE_HEADER_BYTES, CorruptRange, ScannedEntry, WalEntry, scan
+from streamhouse.errors import DataKeyUnavailable
+from streamhouse.format.encryption import EntryCipher
+from streamhouse.format.wal_file import (
+    FILE_HEADER_BYTES,
+    CorruptRange,
+    FileHeader,
+    ScannedEntry,
+    WalEntry,
+    decode_file_header,
+    scan,
+)
 from streamhouse.model.names import SessionId
+from streamhouse.stores.encryption.data_keys import DataKeys
 from streamhouse.stores.local_files import ByteRange, FileSystem, Lock, LockedError
 
 log: Final = logging.getLogger(__name__)
@@ -41,9 +52,10 @@ T = TypeVar("T")
 class DiskWalRecovery:
     """The logs below one root; implements `WalRecovery`."""
 
-    def __init__(self, root: Path, files: FileSystem) -> None:
+    def __init__(self, root: Path, files: FileSystem, keys: DataKeys | None = None) -> None:
         self._root = root
         self._files = files
+        self._keys = keys
 
     async def dead_sessions(self, own: SessionId) -> list[SessionId]:
         return await _in_thread(lambda: self._dead_sessions(own))
@@ -73,7 +85,7 @@ class DiskWalRecovery:
         session_dir(self._root, session)  # raises for an invalid session id
         lock = await _in_thread(lambda: self._take(session))
         try:
-            yield DiskWalReader(session, self._root, self._files, exists=lock is not None)
+            yield DiskWalReader(session, self._root, self._files, exists=lock is not None, keys=self._keys)
         finally:
             if lock is not None:
                 await _in_thread(lock.release)
@@ -111,7 +123,10 @@ class DiskWalRecovery:
 class DiskWalReader:
     """A dead session's log under our lock; implements `WalReader`."""
 
-    def __init__(self, session: SessionId, root: Path, files: FileSystem, *, exists: bool) -> None:
+    def __init__(
+        self, session: SessionId, root: Path, files: FileSystem, *, exists: bool, keys: DataKeys | None = None
+    ) -> None:
+        self._keys = keys
         self._session = session
         self._root = root
         self._directory = session_dir(root, session)
@@ -158,7 +173,9 @@ class DiskWalReader:
         data, holes = await _in_thread(lambda: self._files.read_around(self._directory / name))
         unreadable = sum(hole.end - hole.start for hole in holes)
         self._damage = replace(self._damage, unreadable_bytes=self._damage.unreadable_bytes + unreadable)
-        scanned = scan(memoryview(data))
+        view = memoryview(data)
+        header = decode_file_header(view)
+        scanned = scan(view, header, await self._cipher(name, header))
         while some := await _in_thread(lambda: list(islice(scanned, _ENTRIES_AT_A_TIME))):
             self._damage = _add(self._damage, name, some)
             for item in some:
@@ -166,6 +183,18 @@ class DiskWalReader:
                     yield item.entry
                 elif _is_loss(item, holes):
                     self._damage = replace(self._damage, losses=self._damage.losses + 1)
+
+    async def _cipher(self, name: str, header: FileHeader | None) -> EntryCipher | None:
+        """What decrypts the file; None if it isn't encrypted. Raises `DataKeyUnavailable`."""
+        if header is None or header.envelope is None:
+            return None
+        where = f"{self._session}/{name}"
+        if self._keys is None:
+            raise DataKeyUnavailable(
+                where, key_id=header.envelope.key_id, why="the log is encrypted, and encryption.kms is none"
+            )
+        data_key = await self._keys.unwrap(header.envelope, where=where)
+        return EntryCipher(data_key, header.salt, session=header.session, sequence=header.sequence)
 
     def _file_names(self) -> list[str]:
         if not self._exists:
@@ -237,8 +266,17 @@ async def _in_thread(call: Callable[[], T]) -> T:
 class DiskWalFactory(DiskWalRecovery):
     kind: Final = "disk"
 
-    def __init__(self, root: Path, settings: WalSettings, *, files: FileSystem, clock: Clock, ids: Ids) -> None:
-        super().__init__(root, files)
+    def __init__(
+        self,
+        root: Path,
+        settings: WalSettings,
+        *,
+        files: FileSystem,
+        clock: Clock,
+        ids: Ids,
+        keys: DataKeys | None = None,
+    ) -> None:
+        super().__init__(root, files, keys)
         self._settings = settings
         self._clock = clock
         self._ids = ids
@@ -252,4 +290,5 @@ class DiskWalFactory(DiskWalRecovery):
             clock=self._clock,
             ids=self._ids,
             before_removal=before_removal,
+            keys=self._keys if self._keys is not None and self._keys.settings.new_objects else None,
         )

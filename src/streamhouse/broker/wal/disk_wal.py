@@ -14,15 +14,18 @@ Invariants  one group is written at a time, in the order of the appends; a group
 
 import asyncio
 import logging
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
 from streamhouse.broker.wal.base import GroupCommit, WalRequestStats, WalState, at_once, fail_quietly
 from streamhouse.broker.wal.disk_files import (
+    FileEncryption,
     WalFile,
     WalFileSet,
     close_file,
@@ -34,15 +37,18 @@ from streamhouse.broker.wal.disk_files import (
 from streamhouse.clock import Clock, Ids
 from streamhouse.errors import AppendFailed, Misconfigured, Overloaded
 from streamhouse.format.batch import Buffer
+from streamhouse.format.encryption import SALT_BYTES, TAG_BYTES, EntryCipher
 from streamhouse.format.wal_file import (
     ENTRY_HEADER_BYTES,
     MARK_BYTES,
+    VERSION,
     FileHeader,
     WalEntry,
     encode_entry,
     encode_file_header,
 )
 from streamhouse.model.names import PartitionId, SessionId
+from streamhouse.stores.encryption.data_keys import DataKeys
 from streamhouse.stores.local_files import FileSystem, Lock
 
 log: Final = logging.getLogger(__name__)
@@ -69,12 +75,14 @@ class DiskWalSettings(Protocol):
 class _Group:
     """Appends that are written and acknowledged together."""
 
-    __slots__ = ("buffers", "commit", "file", "size_bytes")
+    __slots__ = ("buffers", "commit", "entries", "file", "size_bytes")
 
     def __init__(self, file: WalFile, commit: GroupCommit) -> None:
         self.file = file
         self.commit = commit
         self.buffers: list[Buffer] = []
+        self.entries: list[tuple[WalEntry, int]] = []
+        """With their positions; only of files that the worker encrypts."""
         self.size_bytes = 0
 
 
@@ -95,8 +103,12 @@ class DiskWal:
         max_group_bytes: int = MAX_GROUP_BYTES,
         renew_bytes: int = RENEW_BYTES,
         before_removal: Callable[[], Awaitable[None]] = at_once,
+        keys: DataKeys | None = None,
     ) -> None:
         self._directory = directory
+        self._keys = keys
+        self._entry_bytes = ENTRY_HEADER_BYTES + (TAG_BYTES if keys is not None else 0)
+        """What an entry needs besides its batch."""
         self._before_removal = before_removal
         self._session = session
         self._settings = settings
@@ -110,6 +122,7 @@ class DiskWal:
             file_bytes=settings.file_bytes,
             renew_bytes=min(renew_bytes, settings.file_bytes),
             new_mark=lambda: bytes.fromhex(ids.token())[:MARK_BYTES],
+            encrypt=self._encrypt_file if keys is not None else None,
         )
         self._queue: deque[_Group] = deque()
         self._queued_bytes = 0
@@ -176,7 +189,7 @@ class DiskWal:
     def append(self, entries: Sequence[WalEntry]) -> asyncio.Future[None]:
         if self._ending.is_over:
             return self._ending.refused()
-        size = sum([len(entry[4]) for entry in entries]) + ENTRY_HEADER_BYTES * len(entries)
+        size = sum([len(entry[4]) for entry in entries]) + self._entry_bytes * len(entries)
         limit = self._settings.max_pending_bytes
         # An empty append completes after all earlier ones.
         if size and self._queued_bytes and self._queued_bytes + size > limit:
@@ -207,15 +220,22 @@ class DiskWal:
         file, ends, buffers = group.file, group.file.ends, group.buffers
         start = position = file.size_bytes
         for entry in entries:
-            header, batch = encode_entry(entry, mark=file.mark, position=position)
-            buffers.append(header)
-            buffers.append(batch)
-            position += ENTRY_HEADER_BYTES + len(batch)
-            partition, _, _, end, _ = entry
+            if file.encryption is None:
+                buffers += encode_entry(entry, mark=file.mark, position=position)
+            else:
+                group.entries.append((entry, position))
+            partition, _, _, end, batch = entry
+            position += self._entry_bytes + len(batch)
             if end > ends.get(partition, -1):
                 ends[partition] = end
         file.size_bytes = position
         group.size_bytes += position - start
+
+    def _encrypt_file(self, sequence: int) -> FileEncryption:
+        assert self._keys is not None
+        data_key, salt = self._keys.current(), os.urandom(SALT_BYTES)
+        cipher = EntryCipher(data_key.key, salt, session=self._session, sequence=sequence)
+        return FileEncryption(salt, data_key.envelope, cipher)
 
     # --- writing, one group at a time
 
@@ -244,10 +264,12 @@ class DiskWal:
         file = group.file
         if finished is not None:
             close_file(finished)
+        if file.encryption is not None:
+            for entry, position in group.entries:
+                group.buffers += encode_entry(entry, mark=file.mark, position=position, cipher=file.encryption.cipher)
         if file.handle is None:
             file.handle = self._files.create(self._directory / file.name)
-            header = FileHeader(session=self._session, sequence=file.sequence, mark=file.mark)
-            group.buffers.insert(0, encode_file_header(header))
+            group.buffers.insert(0, encode_file_header(_header_of(file, self._session)))
         file.handle.write(group.buffers)
         if self._settings.fsync == "always":
             file.handle.sync()
@@ -391,6 +413,13 @@ class DiskWal:
             self._lock.release()
 
 
+def _header_of(file: WalFile, session: SessionId) -> FileHeader:
+    header = FileHeader(session=session, sequence=file.sequence, mark=file.mark)
+    if file.encryption is None:
+        return header
+    return replace(header, version=VERSION, salt=file.encryption.salt, envelope=file.encryption.envelope)
+
+
 async def open_disk_wal(
     root: Path,
     session: SessionId,
@@ -402,8 +431,10 @@ async def open_disk_wal(
     max_group_bytes: int = MAX_GROUP_BYTES,
     renew_bytes: int = RENEW_BYTES,
     before_removal: Callable[[], Awaitable[None]] = at_once,
+    keys: DataKeys | None = None,
 ) -> DiskWal:
-    """Create the log of a new session in `{root}/{session}/`; its id must be unused."""
+    """Create the log of a new session in `{root}/{session}/`; its id must be unused. With `keys`, batches are
+    encrypted."""
     if settings.fsync not in _POLICIES:
         raise Misconfigured(f"unknown fsync policy; fsync={settings.fsync!r} known={','.join(_POLICIES)}")
     directory = session_dir(root, session)
@@ -426,6 +457,7 @@ async def open_disk_wal(
         max_group_bytes=max_group_bytes,
         renew_bytes=renew_bytes,
         before_removal=before_removal,
+        keys=keys,
     )
 
 

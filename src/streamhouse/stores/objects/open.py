@@ -7,6 +7,7 @@ Leaves      each kind of bucket to its own module, bucket addresses to `remote_o
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -16,13 +17,16 @@ from prometheus_client import CollectorRegistry
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import StoreSettings, without_password
 from streamhouse.errors import Misconfigured
+from streamhouse.stores.encryption.data_keys import DataKeys
 from streamhouse.stores.objects.adaptive import AdaptiveStore, ConcurrencySettings
 from streamhouse.stores.objects.base import ObjectStore
+from streamhouse.stores.objects.encrypted import EncryptedStore, UnencryptedStore
 from streamhouse.stores.objects.folder import FolderObjectStore
 from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.stores.objects.metered import MeteredStore
 from streamhouse.stores.objects.remote_open import canonical, hint_for, is_remote, open_remote
 from streamhouse.stores.objects.retrying import RetryingStore, RetrySettings
+from streamhouse.stores.objects.wrapping_keys import record_key
 
 SCHEMES: Final = (
     "supported=s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///absolute/path, memory:"
@@ -37,11 +41,25 @@ def open_object_store(
     registry: CollectorRegistry,
     settings: StoreSettings | None = None,
     environ: Mapping[str, str] | None = None,
+    keys: DataKeys | None = None,
 ) -> ObjectStore:
     """Open the store of this URL, with metrics and retries; raises `Misconfigured`. Endpoint, region and credentials
-    come from `environ`, by default the process's environment."""
-    url = canonical(url)
-    settings = settings or StoreSettings()
+    come from `environ`, by default the process's environment. With `keys`, records are encrypted and decrypted."""
+    opened = _open(canonical(url), clock, ids, registry, settings or StoreSettings(), environ)
+    if keys is None:
+        return UnencryptedStore(opened)
+    keys.before_use = partial(record_key, opened)
+    return EncryptedStore(opened, keys, clock)
+
+
+def _open(
+    url: str,
+    clock: Clock,
+    ids: Ids,
+    registry: CollectorRegistry,
+    settings: StoreSettings,
+    environ: Mapping[str, str] | None,
+) -> ObjectStore:
     if not is_remote(url):
         local = MeteredStore(_local(url, clock), registry, clock)
         return RetryingStore(local, clock, ids, _retries(settings, attempt_timeout_s=settings.request_timeout_s))
