@@ -12,7 +12,7 @@ Invariant   an entry is valid at one position only: it contains the file's rando
 import struct
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -50,6 +50,7 @@ ENTRY_HEADER_BYTES: Final = _ENTRY.size
 
 # Of the envelope in a header of version 2.
 _LENGTH: Final = struct.Struct(">H")
+_CRC: Final = struct.Struct(">I")
 
 _SEARCH_BYTES: Final = 1024 * 1024
 _ZEROS: Final = bytes(_SEARCH_BYTES)
@@ -97,11 +98,10 @@ def encode_file_header(header: FileHeader) -> bytes:
     if len(session) > MAX_SESSION_BYTES or len(header.mark) != MARK_BYTES:
         raise ValueError(f"wal file header does not fit; session={header.session} mark_bytes={len(header.mark)}")
     fields = (header.mark, header.sequence, len(session))
-    if header.envelope is not None:
-        envelope = encode_envelope(header.envelope)
-        session += header.salt + _LENGTH.pack(len(envelope)) + envelope
     blank = _FILE_PREFIX.pack(FILE_MAGIC, header.version, 0, *fields) + session
     copy = _FILE_PREFIX.pack(FILE_MAGIC, header.version, crc32c(blank), *fields) + session
+    if header.envelope is not None:
+        copy += _encode_key(header.salt, header.envelope)
     return copy.ljust(_COPY_BYTES, b"\0") * 2
 
 
@@ -118,32 +118,34 @@ def _decode_copy(copy: memoryview) -> FileHeader | None:
     if len(copy) < _FILE_PREFIX.size:
         return None
     magic, version, crc, mark, sequence, length = _FILE_PREFIX.unpack_from(copy)
-    key_at = _FILE_PREFIX.size + length
-    end = key_at if version == 1 else _end_of_envelope(copy, key_at)
-    whole = bytearray(copy[:end])
+    whole = bytearray(copy[: _FILE_PREFIX.size + length])
     whole[_CRC_IN_FILE_PREFIX : _CRC_IN_FILE_PREFIX + 4] = bytes(4)
     if magic != FILE_MAGIC or crc != crc32c(whole):
         return None
     if version > VERSION:
         # Not damage: removing what a later version wrote as unreadable would lose it.
         raise Misconfigured(f"wal file is of a later format; version={version} known={VERSION} do=upgrade streamhouse")
-    session = SessionId(bytes(whole[_FILE_PREFIX.size : key_at]).decode(errors="replace"))
-    if version == 1:
-        return FileHeader(session=session, sequence=sequence, mark=mark)
-    salt = bytes(whole[key_at : key_at + SALT_BYTES])
-    envelope = decode_envelope(whole[key_at + SALT_BYTES + _LENGTH.size :])
-    if envelope is None:
+    session = SessionId(bytes(whole[_FILE_PREFIX.size :]).decode(errors="replace"))
+    header = FileHeader(session=session, sequence=sequence, mark=mark, version=version)
+    return header if version == 1 else _with_key(header, copy[_FILE_PREFIX.size + length :])
+
+
+def _encode_key(salt: bytes, envelope: KeyEnvelope) -> bytes:
+    """What follows the session in a header of version 2. It has a checksum of its own, so that releases which don't
+    know it reject the version instead of taking the header for damaged."""
+    encoded = encode_envelope(envelope)
+    body = salt + _LENGTH.pack(len(encoded)) + encoded
+    return body + _CRC.pack(crc32c(body))
+
+
+def _with_key(header: FileHeader, data: memoryview) -> FileHeader | None:
+    if len(data) < SALT_BYTES + _LENGTH.size:
         return None
-    return FileHeader(session=session, sequence=sequence, mark=mark, version=version, salt=salt, envelope=envelope)
-
-
-def _end_of_envelope(copy: memoryview, key_at: int) -> int:
-    """Where the checksummed part of a header with an envelope ends; a later version has as much at least."""
-    length_at = key_at + SALT_BYTES
-    if length_at + _LENGTH.size > len(copy):
-        return len(copy)
-    (length,) = _LENGTH.unpack_from(copy, length_at)
-    return length_at + _LENGTH.size + int(length)
+    end = SALT_BYTES + _LENGTH.size + int(_LENGTH.unpack_from(data, SALT_BYTES)[0])
+    envelope = decode_envelope(data[SALT_BYTES + _LENGTH.size : end])
+    if envelope is None or end + _CRC.size > len(data) or _CRC.unpack_from(data, end)[0] != crc32c(data[:end]):
+        return None
+    return replace(header, salt=bytes(data[:SALT_BYTES]), envelope=envelope)
 
 
 def encode_entry(

@@ -7,7 +7,7 @@ import pytest
 from streamhouse.broker.wal.base import WalRecovery
 from streamhouse.broker.wal.disk_recovery import DiskWalRecovery
 from streamhouse.errors import Misconfigured
-from streamhouse.format.wal_file import ENTRY_HEADER_BYTES, FILE_HEADER_BYTES, FileHeader, encode_file_header
+from streamhouse.format.wal_file import ENTRY_HEADER_BYTES, FILE_HEADER_BYTES, VERSION, FileHeader, encode_file_header
 from streamhouse.model.names import SessionId
 from streamhouse.stores.local_files import LockedError
 from tests.broker.wal.support import OTHER, ROOT, SESSION, entry, open_wal, plain, read_all
@@ -174,7 +174,7 @@ async def test_the_places_of_much_damage_are_bounded(files: SimFiles) -> None:
 
 async def test_a_file_of_a_later_format_stops_recovery(files: SimFiles) -> None:
     await leave_log(files, SESSION, 1)
-    header = FileHeader(session=SESSION, sequence=1, mark=bytes(8), version=2)
+    header = FileHeader(session=SESSION, sequence=1, mark=bytes(8), version=VERSION + 1)
     files.overwrite(ROOT / SESSION / "00000000000000000001.wal", encode_file_header(header))
     with pytest.raises(Misconfigured, match="later format"):
         await read_all(files)

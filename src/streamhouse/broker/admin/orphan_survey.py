@@ -128,6 +128,8 @@ class OrphanSurveyor:
                 why = "a Spark job wrote it, and its offsets stood in the database alone"
                 survey.unusable.append(UnusableObject(key=meta.key, size_bytes=meta.size_bytes, why=why))
             return
+        # A listing has the size of an encrypted object, `head` that of the segment in it.
+        meta = survey.objects[meta.key] = await self._objects.head(meta.key)
         try:
             directory, tail = await self._directory(meta)
             for entry in directory.runs:

@@ -33,7 +33,7 @@ from streamhouse.format.object_keys import ENCRYPTED_PREFIXES, WAL_PREFIX
 from streamhouse.format.segment import SEGMENT_MAGIC
 from streamhouse.format.wal_object import DATA_MAGIC, SEAL_BYTES, SEAL_MAGIC
 from streamhouse.stores.encryption.data_keys import DataKeys
-from streamhouse.stores.objects.base import Buffers, ObjectMeta, ObjectStore
+from streamhouse.stores.objects.base import Buffers, ObjectMeta, ObjectStore, check_length, check_range
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +82,7 @@ class EncryptedStore:
     # --- reading
 
     async def get_range(self, key: str, start: int, end: int) -> bytes:
+        check_range(start, end)
         if not may_be_encrypted(key):
             return await self._inner.get_range(key, start, end)
         known = self._known.get(key)
@@ -92,6 +93,7 @@ class EncryptedStore:
             return await self._inner.get_range(key, start, end)
         chunks = header.chunks_of(start, end)
         if not chunks:
+            await self._inner.head(key)  # raises if the object is gone
             return b""
         stored = await self._inner.get_range(key, *header.stored_range(chunks))
         return await self._decrypt(key, header, stored, chunks, start, end)
@@ -110,6 +112,7 @@ class EncryptedStore:
         return await self._decrypt(key, header, data[first:last], chunks, 0, end)
 
     async def get_suffix(self, key: str, length: int) -> bytes:
+        check_length(length)
         if not may_be_encrypted(key):
             return await self._inner.get_suffix(key, length)
         known = self._known.get(key)
@@ -210,13 +213,13 @@ class UnencryptedStore:
     async def get_range(self, key: str, start: int, end: int) -> bytes:
         data = await self._inner.get_range(key, start, end)
         if start == 0 and data.startswith(MAGIC):
-            raise _no_keys(key, data)
+            raise await self._without_keys(key)
         return data
 
     async def get_suffix(self, key: str, length: int) -> bytes:
         data = await self._inner.get_suffix(key, length)
         if data[-HEADER_BYTES:].startswith(MAGIC):
-            raise _no_keys(key, data[-HEADER_BYTES:])
+            raise await self._without_keys(key)
         return data
 
     async def head(self, key: str) -> ObjectMeta:
@@ -231,8 +234,7 @@ class UnencryptedStore:
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-
-def _no_keys(key: str, data: bytes) -> DataKeyUnavailable:
-    header = decode_header(data, key=key)
-    key_id = header.envelope.key_id if header is not None else "unknown"
-    return DataKeyUnavailable(key, key_id=key_id, why="the object is encrypted, and encryption.kms is none")
+    async def _without_keys(self, key: str) -> DataKeyUnavailable:
+        header = decode_header(await self._inner.get_range(key, 0, HEADER_BYTES), key=key)
+        key_id = header.envelope.key_id if header is not None else "unknown"
+        return DataKeyUnavailable(key, key_id=key_id, why="the object is encrypted, and encryption.kms is none")
