@@ -172,6 +172,7 @@ def test_a_key_that_is_lost_while_an_agent_runs_deletes_nothing_and_comes_back(t
 
 def read_fails(agent: LiveAgent) -> str:
     """What a reader is told once the key isn't remembered any more."""
+    time.sleep(0.7)  # until the key that was tried at the start is forgotten
     for _ in range(40):
         try:
             with urllib.request.urlopen(f"http://{agent.http}/v1/topics/orders/partitions/0/records", timeout=20):

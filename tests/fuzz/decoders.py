@@ -25,7 +25,7 @@ from streamhouse.errors import (
     Misconfigured,
     Rejected,
 )
-from streamhouse.format import batch, block, producer_snapshot, run_index, segment, wal_file, wal_object
+from streamhouse.format import batch, block, encryption, producer_snapshot, run_index, segment, wal_file, wal_object
 from streamhouse.format.compression import Codec
 from streamhouse.format.consumer_protocol import assigned_partitions, subscribed_topics
 from streamhouse.format.records import Record, build_batch, encode_batch, read_records, validate_records
@@ -48,6 +48,7 @@ MAX_BYTES: Final = 4_096
 SESSION: Final = SessionId("s-00000000000000000000000000000001")
 PARTITION: Final = PartitionId(TopicId(uuid.UUID(int=1)), 0)
 KEY: Final = "segments/s-1/1"
+DATA_KEY: Final = encryption.make_data_key(bytes(encryption.KEY_BYTES), key_id="k1", wrapped=b"wrapped")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,11 +190,27 @@ def read_index(data: bytes) -> None:
             continue
 
 
+def read_encrypted(data: bytes) -> None:
+    header = encryption.decode_header(data, key=KEY)
+    if header is None:
+        return
+    cipher = encryption.ObjectCipher(header, DATA_KEY.key, object_key=KEY)
+    chunks = header.chunks_of(0, MAX_BYTES)
+    first, end = header.stored_range(chunks)
+    plain, damaged = cipher.decrypt(data[first:end], chunks)
+    assert damaged <= len(chunks)
+    assert len(plain) <= header.size_bytes
+
+
 def read_wal_file(data: bytes) -> None:
-    wal_file.decode_file_header(memoryview(data))
+    header = wal_file.decode_file_header(memoryview(data))
     for _ in wal_file.scan(memoryview(data)):
         pass
     wal_file.summarize(data)
+    if header is not None and header.envelope is not None:
+        cipher = encryption.EntryCipher(DATA_KEY.key, header.salt, session=header.session, sequence=header.sequence)
+        for _ in wal_file.scan(memoryview(data), header, cipher):
+            pass
 
 
 def read_wal_object(data: bytes) -> None:
@@ -223,7 +240,20 @@ def wal_files() -> list[bytes]:
     stored = bytearray(batches()[0])
     batch.assign_offset(stored, base_offset=0, leader_epoch=1)
     entry = wal_file.WalEntry(PARTITION, Epoch(1), 0, 4, stored)
-    return [head + b"".join(map(bytes, wal_file.encode_entry(entry, mark=mark, position=len(head))))]
+    plain = head + b"".join(map(bytes, wal_file.encode_entry(entry, mark=mark, position=len(head))))
+    salt = bytes(encryption.SALT_BYTES)
+    with_key = wal_file.FileHeader(
+        session=SESSION, sequence=1, mark=mark, version=wal_file.VERSION, salt=salt, envelope=DATA_KEY.envelope
+    )
+    cipher = encryption.EntryCipher(DATA_KEY.key, salt, session=SESSION, sequence=1)
+    encrypted = wal_file.encode_entry(entry, mark=mark, position=len(head), cipher=cipher)
+    return [plain, wal_file.encode_file_header(with_key) + b"".join(map(bytes, encrypted))]
+
+
+def encrypted_objects() -> list[bytes]:
+    body = b"records" * 100
+    cipher = encryption.new_cipher(DATA_KEY, object_key=KEY, size_bytes=len(body))
+    return [bytes(cipher.encrypt([body]))]
 
 
 def wal_objects() -> list[bytes]:
@@ -265,6 +295,9 @@ DECODERS: Final[Mapping[str, Decoder]] = {
         refuses=(CorruptObject,),
         examples=snapshots,
         checked=(producer_snapshot,),
+    ),
+    "encrypted": Decoder(
+        read=read_encrypted, refuses=(Misconfigured,), examples=encrypted_objects, checked=(encryption,)
     ),
     "wal-files": Decoder(read=read_wal_file, refuses=(Misconfigured,), examples=wal_files, checked=(wal_file,)),
     "wal-objects": Decoder(

@@ -68,6 +68,12 @@ class StoreSettings(Section, frozen=True, kw_only=True):
             "object store of the records: file:///path, s3://, gs:// or az://bucket/prefix; empty: in the data folder"
         ),
     ] = ""
+    sse: Annotated[
+        Literal["", "AES256", "aws:kms", "aws:kms:dsse"],
+        about("encryption that S3 is asked for (SSE-S3, SSE-KMS); empty: what the environment or the bucket says"),
+    ] = ""
+    sse_kms_key_id: Annotated[str, about("key of AWS KMS for sse=aws:kms; empty: the account's own")] = ""
+    sse_bucket_key: Annotated[bool, about("use S3 bucket keys, which save requests to KMS")] = False
     request_timeout_s: Annotated[
         float, about("timeout of one request, plus the transfer time allowed by min_bytes_per_s", gt=0)
     ] = 15.0

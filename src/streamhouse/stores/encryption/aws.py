@@ -5,7 +5,6 @@ service (`AWS_CONTAINER_CREDENTIALS_FULL_URI`: ECS, EKS Pod Identity), which is 
 """
 
 import base64
-import binascii
 import hashlib
 import hmac
 import json
@@ -19,7 +18,7 @@ from streamhouse.clock import Clock
 from streamhouse.config import EncryptionSettings
 from streamhouse.errors import DataKeyUnavailable, Misconfigured, Unavailable
 from streamhouse.stores.encryption.base import WrappedKey
-from streamhouse.stores.encryption.http import KeyServiceHttp
+from streamhouse.stores.encryption.http import KeyServiceHttp, decoded
 
 CONTEXT: Final = {"streamhouse": "data key"}
 """AWS's encryption context: shown in its audit log, and needed for decrypting."""
@@ -59,12 +58,12 @@ class AwsKeys:
     async def wrap(self, key: bytes) -> WrappedKey:
         body = {"KeyId": self._key, "Plaintext": base64.b64encode(key).decode(), "EncryptionContext": CONTEXT}
         answer = await self._call("Encrypt", body, key_id=self._key)
-        return WrappedKey(str(answer.get("KeyId") or self._key), _decoded(answer.get("CiphertextBlob")))
+        return WrappedKey(str(answer.get("KeyId") or self._key), decoded(answer.get("CiphertextBlob")))
 
     async def unwrap(self, wrapped: WrappedKey) -> bytes:
         blob = base64.b64encode(wrapped.wrapped).decode()
         body = {"KeyId": wrapped.key_id, "CiphertextBlob": blob, "EncryptionContext": CONTEXT}
-        return _decoded((await self._call("Decrypt", body, key_id=wrapped.key_id)).get("Plaintext"))
+        return decoded((await self._call("Decrypt", body, key_id=wrapped.key_id)).get("Plaintext"))
 
     async def _call(self, operation: str, body: Mapping[str, Any], *, key_id: str) -> Mapping[str, Any]:
         data, target = json.dumps(body).encode(), f"TrentService.{operation}"
@@ -101,13 +100,6 @@ def _container_headers(environ: Mapping[str, str]) -> Mapping[str, str]:
         except OSError as error:
             raise Unavailable(f"the container's token can't be read; path={path} why={error.strerror}") from None
     return {"authorization": token} if token else {}
-
-
-def _decoded(text: object) -> bytes:
-    try:
-        return base64.b64decode(str(text or ""), validate=True)
-    except binascii.Error:
-        raise Unavailable("the key service's answer can't be read") from None
 
 
 def sign(url: str, body: bytes, *, target: str, region: str, credentials: Credentials, now: datetime) -> dict[str, str]:

@@ -6,7 +6,6 @@ The access token is `GOOGLE_BEARER_TOKEN`, or signed with the service account's 
 
 import asyncio
 import base64
-import binascii
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,9 +18,9 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from streamhouse.clock import Clock
 from streamhouse.config import EncryptionSettings
-from streamhouse.errors import DataKeyUnavailable, Misconfigured, Unavailable
+from streamhouse.errors import DataKeyUnavailable, Misconfigured
 from streamhouse.stores.encryption.base import WrappedKey
-from streamhouse.stores.encryption.http import KeyServiceHttp
+from streamhouse.stores.encryption.http import KeyServiceHttp, decoded
 
 ADDRESS: Final = "https://cloudkms.googleapis.com"
 ABOUT: Final = base64.b64encode(b"streamhouse data key").decode()
@@ -52,13 +51,13 @@ class GoogleKeys:
     async def wrap(self, key: bytes) -> WrappedKey:
         body = {"plaintext": base64.b64encode(key).decode(), "additionalAuthenticatedData": ABOUT}
         answer = await self._call(self._key, "encrypt", body)
-        return WrappedKey(str(answer.get("name") or self._key), _decoded(answer.get("ciphertext")))
+        return WrappedKey(str(answer.get("name") or self._key), decoded(answer.get("ciphertext")))
 
     async def unwrap(self, wrapped: WrappedKey) -> bytes:
         name = wrapped.key_id.partition("/cryptoKeyVersions/")[0]
         blob = base64.b64encode(wrapped.wrapped).decode()
         answer = await self._call(name, "decrypt", {"ciphertext": blob, "additionalAuthenticatedData": ABOUT})
-        return _decoded(answer.get("plaintext"))
+        return decoded(answer.get("plaintext"))
 
     async def _call(self, name: str, operation: str, body: Mapping[str, str]) -> Mapping[str, Any]:
         headers = {"authorization": f"Bearer {await self._token()}", "content-type": "application/json"}
@@ -102,10 +101,3 @@ def _part(content: Mapping[str, object]) -> str:
 
 def _text(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def _decoded(text: object) -> bytes:
-    try:
-        return base64.b64decode(str(text or ""), validate=True)
-    except binascii.Error:
-        raise Unavailable("the key service's answer can't be read") from None

@@ -1,6 +1,8 @@
 """Requests to key services over HTTP: a deadline, a limit of bytes, no redirects, and errors by what they mean."""
 
 import asyncio
+import base64
+import binascii
 import ssl
 from collections.abc import Mapping
 from typing import Any, Final
@@ -48,6 +50,17 @@ class KeyServiceHttp:
 
     async def aclose(self) -> None:
         await self._client.aclose()
+
+
+def decoded(text: object) -> bytes:
+    """The bytes behind a text of an answer, in base64; raises `Unavailable` if there are none."""
+    try:
+        data = base64.b64decode(text, validate=True) if isinstance(text, str) else b""
+    except (binascii.Error, ValueError):
+        data = b""
+    if not data:
+        raise Unavailable("the key service's answer has no key")
+    return data
 
 
 def _answer(status: int, data: bytes, *, key_id: str) -> Mapping[str, Any]:

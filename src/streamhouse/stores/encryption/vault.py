@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import binascii
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +10,7 @@ from streamhouse.config import EncryptionSettings
 from streamhouse.config.secrets import read_secret
 from streamhouse.errors import DataKeyUnavailable, Misconfigured, Unavailable
 from streamhouse.stores.encryption.base import WrappedKey
-from streamhouse.stores.encryption.http import KeyServiceHttp
+from streamhouse.stores.encryption.http import KeyServiceHttp, decoded
 
 
 class VaultKeys:
@@ -39,10 +38,7 @@ class VaultKeys:
     async def unwrap(self, wrapped: WrappedKey) -> bytes:
         name = wrapped.key_id.rpartition(":")[0]
         answer = await self._post(name, "decrypt", {"ciphertext": wrapped.wrapped.decode(errors="replace")})
-        try:
-            return base64.b64decode(str(answer.get("plaintext", "")), validate=True)
-        except binascii.Error:
-            raise Unavailable("Vault's answer has no plaintext") from None
+        return decoded(answer.get("plaintext"))
 
     async def _post(self, name: str, operation: str, body: Mapping[str, str]) -> Mapping[str, Any]:
         mount, _, key = name.rpartition("/")

@@ -90,6 +90,9 @@ _PASSED_OPTIONS: Final = {
     "AWS_SESSION_TOKEN": "session_token",
     "AWS_DEFAULT_REGION": "default_region",
     "AWS_REGION": "region",
+    "AWS_SERVER_SIDE_ENCRYPTION": "server_side_encryption",
+    "AWS_SSE_KMS_KEY_ID": "sse_kms_key_id",
+    "AWS_SSE_BUCKET_KEY_ENABLED": "sse_bucket_key_enabled",
 }
 
 
@@ -147,7 +150,7 @@ def _client(parts: SplitResult, settings: StoreSettings, environ: Mapping[str, s
         return GCSStore(bucket, prefix=prefix, config=google, client_options=options, retry_config=retries)
     if parts.scheme == "az":
         return AzureStore(bucket, prefix=prefix, client_options=options, retry_config=retries)
-    config = _s3_config(environ, endpoint)
+    config = _s3_config(settings, environ, endpoint)
     return S3Store(bucket, prefix=prefix, config=config, client_options=options, retry_config=retries)
 
 
@@ -162,10 +165,16 @@ def _google_config(endpoint: str, *, is_emulator: bool) -> "GCSConfig":
     return {"base_url": endpoint} if endpoint else {}
 
 
-def _s3_config(environ: Mapping[str, str], endpoint: str) -> "S3Config":
+def _s3_config(settings: StoreSettings, environ: Mapping[str, str], endpoint: str) -> "S3Config":
     """S3 options that are always set, and those with several environment variables."""
     config: dict[str, object] = {"conditional_put": "etag", "disable_bulk_delete": True}
     config |= {option: environ[name] for name, option in _PASSED_OPTIONS.items() if environ.get(name)}
+    if settings.sse:
+        config["server_side_encryption"] = settings.sse
+    if settings.sse_kms_key_id:
+        config["sse_kms_key_id"] = settings.sse_kms_key_id
+    if settings.sse_bucket_key:
+        config["sse_bucket_key_enabled"] = True
     if endpoint:
         config["endpoint"] = endpoint
     return config  # type: ignore[return-value]
