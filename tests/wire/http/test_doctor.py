@@ -65,6 +65,7 @@ async def test_a_healthy_agent_has_nothing_to_complain_about(broker: Broker, htt
         "memory",
         "open transactions",
         "readable",
+        "encryption keys",
         "damaged log files",
         "identity",
         "sessions",
