@@ -133,6 +133,26 @@ def test_a_batch_behind_a_gap_that_may_still_fill_is_not_sent_under_a_new_produc
     assert plan.failed == [(first, REFUSED), (second, REFUSED), (behind, LOST.error)]
 
 
+def test_a_batch_behind_a_gap_that_was_certainly_not_stored_goes_again() -> None:
+    first, behind = tried(2), batch(4)
+    plan = mended((first, refused()), (behind, LOST))
+    assert (plan.retried, plan.failed, plan.needs_new_producer_id) == ([behind], [(first, REFUSED)], True)
+
+
+def test_a_batch_that_was_sent_alone_goes_again_under_its_number_and_leaves_it_when_refused() -> None:
+    alone = batch(4, alone=True)
+    plan = mended((alone, NotStored(AWAY, may_be_stored=False)))
+    assert (plan.retried, plan.failed, plan.needs_new_producer_id, alone.sequence) == ([alone], [], False, 4)
+    plan = mended((alone, refused()))
+    assert (plan.failed, plan.sequence, plan.needs_new_producer_id) == ([(alone, REFUSED)], 4, False)
+
+
+def test_without_numbers_a_refused_batch_fails_whatever_became_of_the_others() -> None:
+    ended, behind = batch(-1), batch(-1)
+    plan = plan_retries([ended, behind], {ended: refused(), behind: NotStored(AWAY)}, now=0.0, numbered=False)
+    assert (plan.retried, plan.failed, plan.needs_new_producer_id) == ([behind], [(ended, REFUSED)], False)
+
+
 def test_of_a_batch_that_may_have_been_stored_no_part_is_sent_again() -> None:
     ended = tried(2)
     plan = mended((ended, refused(rejected_positions=[0])))

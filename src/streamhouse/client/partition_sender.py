@@ -105,7 +105,7 @@ def plan_retries(
     """
     first = next((at for at, batch in enumerate(failed) if _has_ended(batch, failures[batch])), len(failed))
     behind = failed[first:]
-    needs_new_id = numbered and any(
+    needs_new_id = any(
         batch.may_be_stored
         or (failures[batch].kind == "lost" and batch.sent_alone)
         or batch.send_count < newest_stored  # the agent had forgotten the producer id, and accepted a later batch
@@ -113,7 +113,7 @@ def plan_retries(
     )
     if any(failure.kind == "unknown" for failure in failures.values()):
         return _give_up(failed, [], failures)
-    if numbered and behind and any(failures[batch].may_be_stored for batch in (failed if needs_new_id else behind)):
+    if numbered and any(failures[batch].may_be_stored for batch in (failed if needs_new_id else behind)):
         return _resend_unchanged(failed, failures, now=now)
     retried, rejected = _split_failed(failed, failures)
     if any(now >= batch.expires_at for batch in retried):
