@@ -1,6 +1,7 @@
 """An agent that alone is cut off from a store: clients are sent to those who can serve them."""
 
 import asyncio
+import logging
 from typing import Literal
 
 import pytest
@@ -188,6 +189,30 @@ async def test_an_agent_that_alone_is_cut_off_from_the_bucket_gives_up_and_comes
     buckets.ways[first].heal()
     await buckets.pass_time(60, step=0.5)
     assert first.not_ready() is None
+
+
+@pytest.mark.parametrize("how", ["refuse", "swallow"])
+async def test_an_agent_that_is_cut_off_while_it_stops_leaves_its_log_to_the_others_at_once(
+    buckets: Buckets, how: Literal["refuse", "swallow"], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    first, second = await buckets.join(), await buckets.join()
+    await buckets.topic()
+    (name, *_) = await buckets.led_by(first)
+    assert await buckets.produce(name, b"acked") == 0
+    buckets.ways[first].cut(how)
+    pending = asyncio.ensure_future(produce(first, batch(b"pending"), name))
+    await buckets.pass_time(1, step=0.5)
+    first.stop()
+    settings = buckets.world.settings
+    longest_s = max(isolation_limit_s(settings), settings.agent.stop_timeout_s) + settings.agent.close_timeout_s
+    await buckets.pass_time(longest_s + 10, step=0.5)
+    assert await node_named(second, name) == second.node_id
+    assert (await values_of(second, name))[0] == b"acked"
+    with pytest.raises(Retriable):
+        await pending
+    assert buckets.tasks[first].done()
+    assert "partitions transferred" not in caplog.text
 
 
 async def test_when_the_bucket_is_away_for_all_nobody_gives_anything_up(buckets: Buckets) -> None:

@@ -134,12 +134,13 @@ class LeadershipBalancer:
         new_leaders = {item.name: self._cluster.not_leader(item.name, Leader(owner, -1)) for item, owner in leaving}
         logs = [item for item, _ in leaving]
         try:
-            await agent_session.transfer(logs, new_leaders)
+            transferred = await agent_session.transfer(logs, new_leaders)
         finally:
             for topic_id in {item.partition.topic_id for item in logs}:
                 self._cluster.invalidate_leases(topic_id)
-        self.handed_over += len(logs)
-        log.info("partitions transferred", extra={"partitions": len(logs)})
+        if transferred:
+            self.handed_over += transferred
+            log.info("partitions transferred", extra={"partitions": transferred})
 
 
 def _chunks(

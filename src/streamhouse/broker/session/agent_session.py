@@ -172,7 +172,7 @@ class AgentSession:
         self._end_reason: StreamhouseError | None = None
         self._ending = asyncio.Event()
         self._stop_asked = asyncio.Event()
-        self._gives_up = False
+        self._given_up = asyncio.Event()
         self.left_behind: UnfinishedShutdown | None = None
         self.flusher = Flusher(
             dependencies,
@@ -341,9 +341,9 @@ class AgentSession:
             if item.partition.topic_id == topic.topic_id:
                 item.config = config
 
-    async def transfer(self, logs: Sequence[PartitionLog], new_leaders: Mapping[TopicPartition, Retriable]) -> None:
+    async def transfer(self, logs: Sequence[PartitionLog], new_leaders: Mapping[TopicPartition, Retriable]) -> int:
         """Transfer leases to `new_leaders`: flush while appends continue, then reject appends with the new leader,
-        flush the rest and release the leases."""
+        flush the rest and release the leases. Returns their number: without those that a session's end left behind."""
         async with (
             self._handing_over
         ):  # a lease that was released and acquired again must not be released by the first transfer
@@ -357,6 +357,7 @@ class AgentSession:
             ours = [item for item in logs if self._logs.get(item.name) is item]
             await self._leases.release([item.partition for item in ours])
             await self._drop(ours, LeaseLost([item.name for item in ours], why="another agent leads it now"))
+            return len(ours)
 
     async def reserve(self, item: PartitionLog, end: int) -> None:
         """Reserve offsets up to `end` for a log of this session, if the WAL needs reservations."""
@@ -469,7 +470,7 @@ class AgentSession:
         """End because this agent can't reach the object store while others can: they take over its leases if they can
         read its WAL. With a disk WAL the session continues."""
         if self._dependencies.wal_factory.kind == "object":
-            self._gives_up = True
+            self._given_up.set()
             self._end(LeaseLost([], why="this agent is cut off from the object store"))
 
     def _end(self, why: StreamhouseError) -> None:
@@ -560,10 +561,11 @@ class AgentSession:
         refusal = why if isinstance(why, Retriable) else AppendFailed(str(why))
         for item in self.logs():
             item.close(refusal)
-        limit = asyncio.get_running_loop().create_task(self._closing.wait_limit(self._stop_asked), name="stop-limit")
+        limit_waiter = self._closing.wait_limit(self._stop_asked, self._given_up)
+        limit = asyncio.get_running_loop().create_task(limit_waiter, name="stop-limit")
         try:
             # A lost session acknowledges nothing, and an unavailable store must not delay its end.
-            gives_up = isinstance(why, SessionLost) or self._gives_up
+            gives_up = isinstance(why, SessionLost) or self._given_up.is_set()
             if not gives_up:
                 await self._closing.run_within(self._quiesce(), limit=limit)
             for item in self.logs():

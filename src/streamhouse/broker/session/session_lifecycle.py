@@ -64,10 +64,18 @@ class SessionShutdown:
     def __repr__(self) -> str:
         return f"<SessionShutdown {self._session_id} ended={self._has_ended}>"
 
-    async def wait_limit(self, stop_asked: asyncio.Event) -> None:
-        """Return when the time of a requested stop is over."""
-        await stop_asked.wait()
-        await self._dependencies.clock.sleep(self._dependencies.settings.agent.stop_timeout_s)
+    async def wait_limit(self, stop_asked: asyncio.Event, given_up: asyncio.Event) -> None:
+        """Return when the time of a requested stop is over, or the session is given up because the agent is cut off."""
+
+        async def time_is_over() -> None:
+            await stop_asked.wait()
+            await self._dependencies.clock.sleep(self._dependencies.settings.agent.stop_timeout_s)
+
+        async with asyncio.TaskGroup() as waiters:
+            either = [waiters.create_task(time_is_over()), waiters.create_task(given_up.wait())]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            for waiter in either:
+                waiter.cancel()
 
     async def run_within(self, work: Coroutine[Any, Any, T], *, limit: "asyncio.Task[None]") -> T | None:
         """Run `work` until the limit; returns its result, or None if it was cancelled at the limit."""
