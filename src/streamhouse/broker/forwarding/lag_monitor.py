@@ -48,7 +48,7 @@ class GroupLagMonitor:
 
     async def measure(self) -> None:
         """Measure groups until `max_lag_partitions` are measured; those after them are the first ones next time."""
-        group_ids = [each.group_id for each in await self._here.groups.list()]
+        group_ids = [each.group_id for each in await self._here.groups.list(often=True)]
         self._lags = {group_id: lag for group_id, lag in self._lags.items() if group_id in group_ids}
         left, histories = self._dependencies.settings.groups.max_lag_partitions, list[LagHistory]()
         for group_id in self._in_turn(group_ids):

@@ -210,9 +210,12 @@ class Groups:
                 results[group_id] = error
         return results
 
-    async def list(self, *, states: Collection[str] = (), types: Collection[str] = ()) -> Sequence[ListedGroup]:
-        """All groups that this agent coordinates, by name; an empty filter matches every group."""
-        await self._shards.hold_all()
+    async def list(
+        self, *, states: Collection[str] = (), types: Collection[str] = (), often: bool = False
+    ) -> Sequence[ListedGroup]:
+        """All groups that this agent coordinates, by name; an empty filter matches every group. With `often`, an
+        unknown topic of the shards is not looked up again."""
+        await self._shards.hold_all(often=often)
         entries = [list_entry(group) for shard in self._shards for group in shard.groups.values()]
         of_states, of_types = {each.lower() for each in states}, {each.lower() for each in types}
         return sorted(
