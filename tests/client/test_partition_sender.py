@@ -1,6 +1,7 @@
 """What becomes of batches that were not stored: none is lost without a word, none is stored twice."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -213,6 +214,8 @@ async def test_a_delivery_follows_its_record_into_another_batch() -> None:
 
 class FakeWire:
     """An agent that keeps one partition as Kafka's brokers do; `mishaps` happen to what comes, one after the other.
+    Answers come in the order of the requests; `pauses` are turns of the event loop by which an answer comes later than
+    the one before.
 
     away            it never came
     answer lost     it was stored, and nobody said so
@@ -222,9 +225,13 @@ class FakeWire:
     broke after     the client broke down when it was stored
     """
 
-    def __init__(self, *mishaps: str) -> None:
+    def __init__(self, *mishaps: str, pauses: Sequence[int] = ()) -> None:
         self.log: list[bytes] = []
         self.mishaps = list(mishaps)
+        self.pauses = list(pauses)
+        self.in_flight = self.most_in_flight = 0
+        self._last_answered = asyncio.Event()
+        self._last_answered.set()
         self.known: dict[int, list[tuple[int, int, int]]] = {}
         self.late: list[tuple[int, bytes]] = []
         self.posts = 0
@@ -241,6 +248,23 @@ class FakeWire:
         return b"%d/%d/" % (identity.producer_id, sequence) + values
 
     async def post(self, partition: int, body: bytes) -> Stored:
+        before, self._last_answered = self._last_answered, asyncio.Event()
+        answered, pause = self._last_answered, self.pauses.pop(0) if self.pauses else 0
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        arrival = asyncio.ensure_future(self._arrive(body))
+        try:
+            await asyncio.wait({arrival})
+            await before.wait()
+            for _ in range(pause):
+                await asyncio.sleep(0)
+            return arrival.result()
+        finally:
+            self.in_flight -= 1
+            arrival.cancel()
+            answered.set()
+
+    async def _arrive(self, body: bytes) -> Stored:
         mishap = self.mishaps.pop(0) if self.mishaps else ""
         await asyncio.sleep(0)
         self.posts += 1
@@ -293,6 +317,9 @@ class FakeWire:
         self.released += batch.size_bytes
 
 
+MAX_IN_FLIGHT = 5
+
+
 class Clock(ManualClock):
     """Pauses take no time, but let others work."""
 
@@ -309,7 +336,7 @@ def a_lane(wire: FakeWire, *, batch_bytes: int = 10, timeout_s: float = 30.0) ->
         batch_bytes=batch_bytes,
         linger_s=0,
         timeout_s=timeout_s,
-        max_in_flight=5,
+        max_in_flight=MAX_IN_FLIGHT,
         numbered=True,
     )
 
@@ -330,6 +357,7 @@ async def run(
             await delivery.settled()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+    assert wire.most_in_flight <= MAX_IN_FLIGHT
     return deliveries
 
 
@@ -353,6 +381,54 @@ async def test_every_record_is_stored_once_and_in_order_whatever_happens_on_the_
     assert [delivery.failure() for delivery in deliveries] == [None] * 20
     assert wire.released == 200
     assert wire.identities == 1
+
+
+@given(
+    st.lists(st.sampled_from(["", "", "away", "answer lost"]), max_size=12),
+    st.lists(st.integers(0, 6), max_size=40),
+)
+@settings(max_examples=examples(100), deadline=None)
+def test_every_record_is_stored_once_and_in_order_however_answers_are_spread(
+    mishaps: list[str], pauses: list[int]
+) -> None:
+    async def send() -> tuple[FakeWire, list[Delivery]]:
+        wire = FakeWire(*mishaps, pauses=pauses)
+        return wire, await run(wire, VALUES)
+
+    wire, deliveries = asyncio.run(send())
+    assert wire.log == VALUES
+    assert [delivery.failure() for delivery in deliveries] == [None] * 20
+    assert wire.identities == 1
+
+
+async def test_several_batches_are_in_flight_once_the_agent_knows_the_producer() -> None:
+    wire = FakeWire(pauses=[3] * 20)
+    await run(wire, VALUES)
+    assert wire.most_in_flight == MAX_IN_FLIGHT
+
+
+async def test_no_delivery_waits_for_a_sender_that_has_failed() -> None:
+    class Broken(FakeWire):
+        async def encode(self, records: list[NewRecord], identity: ProducerIdentity, sequence: int) -> bytes:
+            raise ZeroDivisionError("by nought")
+
+    sender = a_lane(wire := Broken())
+    deliveries = await run(wire, VALUES, sender=sender)
+    assert {type(delivery.failure()) for delivery in deliveries} == {Internal}
+    assert sender.batches() == []
+
+
+async def test_a_sender_that_ends_leaves_no_request_behind() -> None:
+    wire = FakeWire(pauses=[1_000_000])
+    sender = a_lane(wire)
+    task = asyncio.get_running_loop().create_task(sender.run())
+    sender.append(NewRecord(b"0"), 10)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert wire.in_flight == 1
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert wire.in_flight == 0
 
 
 async def test_a_refused_record_costs_its_neighbours_nothing() -> None:
@@ -404,15 +480,19 @@ async def test_numbers_of_a_batch_that_may_have_been_stored_are_never_given_to_a
     st.lists(
         st.sampled_from(["", "", "", "away", "answer lost", "late", "refused", "broke", "broke after"]), max_size=60
     ),
+    st.lists(st.integers(0, 6), max_size=60),
     st.sampled_from([0.2, 3.0, 30.0]),
     st.sampled_from([10, 30]),
 )
 @settings(max_examples=examples(300), deadline=None)
 def test_no_record_is_lost_with_a_receipt_or_stored_twice_whatever_happens(
-    mishaps: list[str], timeout_s: float, batch_bytes: int
+    mishaps: list[str], pauses: list[int], timeout_s: float, batch_bytes: int
 ) -> None:
-    wire = FakeWire(*mishaps)
-    deliveries = asyncio.run(run(wire, VALUES, timeout_s=timeout_s, batch_bytes=batch_bytes))
+    async def send() -> tuple[FakeWire, list[Delivery]]:
+        wire = FakeWire(*mishaps, pauses=pauses)
+        return wire, await run(wire, VALUES, timeout_s=timeout_s, batch_bytes=batch_bytes)
+
+    wire, deliveries = asyncio.run(send())
     check_fates(wire, VALUES, deliveries)
 
 

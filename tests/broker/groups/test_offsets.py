@@ -1,6 +1,7 @@
 """Committed offsets: who may commit, what is kept, and that it never goes back."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -416,8 +417,8 @@ async def test_groups_are_listed_by_state_and_type_whatever_the_case(scene: Scen
     await agent.groups.commit("simple", NOBODY, at(1))
     await scene.group_of(agent.groups, 1, "busy")
 
-    async def names(**filters: list[str]) -> list[str]:
-        return [each.group_id for each in await agent.groups.list(**filters)]
+    async def names(*, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[str]:
+        return [each.group_id for each in await agent.groups.list(states=states, types=types)]
 
     assert await names() == ["busy", "simple"]
     assert await names(states=["STABLE"]) == ["busy"]
