@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from streamhouse.broker.security.cluster_tokens import ClusterTokens
 from streamhouse.clock import SystemClock
 from streamhouse.model.access import Principal
+from streamhouse.model.cluster_tokens import ClusterTokens
 from tests.support.agent import LiveAgent
 from tests.support.certificates import make_authority
 

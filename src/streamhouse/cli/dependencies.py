@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar
 import typer
 
 from streamhouse.cli.login import credentials_of
-from streamhouse.client.credentials import NO_CREDENTIALS, Credentials
+from streamhouse.client.credentials import NO_CREDENTIALS, VARIABLES, Credentials
 from streamhouse.errors import Misconfigured
 from streamhouse.errors.base import install_command
 
@@ -192,6 +192,12 @@ class Dependencies:
         sys.stdout.flush()
         os.execve(launch.command[0], launch.command, {**launch.environment, **self.credentials.as_environment()})
 
+    def export_login(self) -> None:
+        """Spark, and the processes that it starts, log in as this command does."""
+        for name in VARIABLES:
+            os.environ.pop(name, None)
+        os.environ.update(self.credentials.as_environment())
+
     # --- pipelines
 
     def run_supervisor(
@@ -212,6 +218,7 @@ class Dependencies:
         from streamhouse.config import load_settings
         from streamhouse.spark.pipelines.service import SupervisorPlan, supervise
 
+        self.export_login()
         settings = load_settings({}, os.environ)
         plan = SupervisorPlan(
             agents=agents,
@@ -237,6 +244,7 @@ class Dependencies:
         self, files: "Sequence[DefinitionFile]", agents: str, *, on_wait: Callable[[float], None]
     ) -> "tuple[list[DefinitionFile], list[FileDiagnostic]]":
         """Ask a SQL worker, which is started where there is none."""
+        self.export_login()
         from streamhouse.spark.agents.definition_applier import validated
         from streamhouse.spark.worker.worker_client import worker_validation
 
@@ -249,6 +257,7 @@ class Dependencies:
 
     def topic_columns(self, agents: str, topic: str) -> tuple[str, ...] | None:
         """Return the columns of a topic: declared, registered or inferred; None if unknown. Blocks."""
+        self.export_login()
         with installed("spark"):
             from streamhouse.spark.query.catalog import topic_columns
 
@@ -266,6 +275,7 @@ class Dependencies:
         on_progress: "Callable[[Progress], None]",
     ) -> "JobResult":
         """Blocks until the job is done. Spark is started when there is something to do."""
+        self.export_login()
         with installed("spark"):
             from streamhouse.spark.maintenance import compaction_job, merge_job
             from streamhouse.spark.maintenance.job import SparkTasks
@@ -294,6 +304,7 @@ class Dependencies:
         on_progress: "Callable[[Progress], None]",
     ) -> "ReplayResult":
         """Blocks until the copy is done. Spark is started when there is something to do."""
+        self.export_login()
         with installed("spark"):
             from streamhouse.spark.replay import copy_job
             from streamhouse.spark.replay.resumable_job import running
@@ -311,6 +322,7 @@ class Dependencies:
         on_progress: "Callable[[Progress], None]",
     ) -> "ReplayResult":
         """Blocks until the restore is done. Spark is started when there is something to do."""
+        self.export_login()
         with installed("spark"):
             from streamhouse.spark.replay import restore_job
             from streamhouse.spark.replay.resumable_job import running
@@ -323,6 +335,7 @@ class Dependencies:
 
     def run_sql(self, request: "SqlRequest") -> int:
         """Run statements and print their rows; returns the exit code."""
+        self.export_login()
         from streamhouse.cli.sql.statement_runner import run_request
         from streamhouse.cli.sql.worker_connection import WorkerConnection
 
@@ -330,6 +343,7 @@ class Dependencies:
 
     def sql_shell(self, request: "SqlRequest") -> int:
         """Blocks until the user leaves."""
+        self.export_login()
         from streamhouse.cli.sql.shell import run_shell
         from streamhouse.cli.sql.worker_connection import WorkerConnection
 
@@ -337,6 +351,7 @@ class Dependencies:
 
     def run_sql_worker(self, plan: "Mapping[str, Any]", *, on_ready: "Callable[[Worker], None]") -> None:
         """Blocks until the worker has ended."""
+        self.export_login()
         with installed("spark"):
             from streamhouse.spark.worker.process import serve
 
@@ -344,6 +359,7 @@ class Dependencies:
 
     def sql_worker(self, agents: str) -> "tuple[Worker, WorkerStatus] | None":
         """The worker that runs, and what it does."""
+        self.export_login()
         from streamhouse.spark.worker.worker_client import find_worker, worker_status
 
         async def look() -> "tuple[Worker, WorkerStatus] | None":
@@ -354,6 +370,7 @@ class Dependencies:
         return run(look())
 
     def stop_sql_worker(self, agents: str) -> "Worker | None":
+        self.export_login()
         from streamhouse.spark.worker.worker_client import stop_worker
 
         return run(stop_worker(agents))

@@ -5,7 +5,7 @@ One value for every connection of a client, over HTTP and over the Kafka protoco
 
 import base64
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -35,7 +35,8 @@ MAX_SECRET_BYTES: Final = 64 * 1024
 class Credentials:
     """How a client logs in, and how it connects.
 
-    `user` and `password`, or `token`: a bearer token or an API key. `ca`, `cert` and `key` are paths of PEM files: the
+    `user` and `password`, or `token`: a bearer token or an API key; one that changes is in `token_file`, or made by
+    `make_token`, for each request. `ca`, `cert` and `key` are paths of PEM files: the
     authorities that sign the agents' certificates (default: the system's), and the client's own certificate (mTLS).
     `tls`: addresses without `https://` are TLS too; implied by `ca` and `cert`. `kafka_protocol`: of the Kafka
     listener, where it isn't what the rest says (TLS as on HTTP, SASL with a user or a token).
@@ -44,6 +45,8 @@ class Credentials:
     user: str = ""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
+    token_file: str = ""
+    make_token: Callable[[], str] | None = field(default=None, repr=False)
     ca: str = ""
     cert: str = ""
     key: str = ""
@@ -52,7 +55,7 @@ class Credentials:
     kafka_protocol: KafkaProtocol | None = None
 
     def __post_init__(self) -> None:
-        if self.user and self.token:
+        if self.user and self.has_token:
             raise Misconfigured("a client logs in with a user or with a token, not with both")
         if self.user and not self.password:
             raise Misconfigured(f"a user logs in with a password, and there is none; user={self.user}")
@@ -109,7 +112,18 @@ class Credentials:
 
     @property
     def has_login(self) -> bool:
-        return bool(self.user or self.token)
+        return bool(self.user) or self.has_token
+
+    @property
+    def has_token(self) -> bool:
+        return bool(self.token or self.token_file or self.make_token)
+
+    @property
+    def bearer(self) -> str:
+        """The token as it is now; empty without one."""
+        if self.make_token is not None:
+            return self.make_token()
+        return read_secret_file(self.token_file, "token file") if self.token_file else self.token
 
     @property
     def scheme(self) -> str:
@@ -119,8 +133,8 @@ class Credentials:
     @property
     def headers(self) -> Mapping[str, str]:
         """The header that says who sends an HTTP request; empty without a login."""
-        if self.token:
-            return {"authorization": f"Bearer {self.token}"}
+        if self.has_token:
+            return {"authorization": f"Bearer {self.bearer}"}
         if self.user:
             pair = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
             return {"authorization": f"Basic {pair}"}

@@ -4,7 +4,7 @@ Idempotent requests are retried at the next agent when one does not answer.
 """
 
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -167,6 +167,17 @@ class HttpResponse(NamedTuple):
     retry_after_s: float = 0.0
 
 
+class _Login(httpx.Auth):
+    """Says who sends a request. A token may be another one for each."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        request.headers.update(self._credentials.headers)
+        yield request
+
+
 class Http:
     """Sends to the address that responded last; if it fails, to the others given and those that the cluster listed."""
 
@@ -191,7 +202,7 @@ class Http:
             timeout=timeout_s,
             trust_env=False,
             transport=transport,
-            headers=self._credentials.headers,
+            auth=_Login(self._credentials),
             verify=self._credentials.ssl_context() if self._credentials.uses_tls else _NO_TLS,
         )
 

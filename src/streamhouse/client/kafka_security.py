@@ -53,8 +53,8 @@ def connection_options(credentials: Credentials) -> dict[str, Any]:
 
 
 def _login(credentials: Credentials) -> dict[str, Any]:
-    if credentials.token:
-        return {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _Token(credentials.token)}
+    if credentials.has_token:
+        return {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _Token(credentials.bearer)}
     if credentials.user:
         return {
             "sasl_mechanism": credentials.sasl_mechanism,
@@ -85,7 +85,7 @@ async def _explain_connection(address: str, credentials: Credentials) -> Streamh
         await connection.send(MetadataRequest([]))
     except KafkaError:
         # aiokafka takes the error that answers a wrong token (RFC 7628) for a success
-        return _login_failed(address, credentials) if credentials.token else None
+        return _login_failed(address, credentials) if credentials.has_token else None
     finally:
         connection.close()
     return None

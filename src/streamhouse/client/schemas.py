@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from streamhouse.client.http import RETRIABLE, Http, HttpResponse
+from streamhouse.client.http import REFUSED, RETRIABLE, Http, HttpResponse
 from streamhouse.client.types import NewSchema, Schema, SchemaReference, Verdict
 from streamhouse.errors import (
     IncompatibleSchema,
@@ -25,6 +25,7 @@ from streamhouse.errors import (
     VersionNotSoftDeleted,
     VersionSoftDeleted,
 )
+from streamhouse.errors.base import from_text
 from streamhouse.model.schema import Level
 from streamhouse.schemas.base import SchemaType
 
@@ -190,6 +191,8 @@ def error_from_response(response: HttpResponse, query: VersionQuery) -> Streamho
     known = _ERRORS_BY_CODE.get(body.get("error_code", 0)) or _ERRORS_BY_CODE.get(response.status)
     if known is not None:
         return known(query, text)
+    if (refused := REFUSED.get(response.status)) is not None:
+        return from_text(refused, text)
     return Unavailable(text) if response.status >= 500 or response.status in RETRIABLE else Rejected(text)
 
 

@@ -83,6 +83,8 @@ class Operation(StrEnum):
     DESCRIBE_TOKENS = "describe-tokens"
     RUN_CODE = "run-code"
     """Of the cluster: define pipelines in Python, which supervisors execute."""
+    RUN_SQL = "run-sql"
+    """Of the cluster: have SQL workers run queries, over what one may read."""
 
 
 class PatternType(StrEnum):
@@ -111,7 +113,7 @@ OPERATIONS: Final = {
     ResourceType.TOPIC: "read write create delete alter describe describe-configs alter-configs",
     ResourceType.GROUP: "read describe delete describe-configs alter-configs",
     ResourceType.CLUSTER: (
-        "create alter describe cluster-action describe-configs alter-configs idempotent-write run-code"
+        "create alter describe cluster-action describe-configs alter-configs idempotent-write run-code run-sql"
     ),
     ResourceType.TRANSACTIONAL_ID: "describe write",
     ResourceType.DELEGATION_TOKEN: "describe",

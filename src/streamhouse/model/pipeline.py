@@ -343,3 +343,9 @@ class SqlWorker:
 
     def __repr__(self) -> str:
         return f"<SqlWorker {self.worker} address={self.address} busy={self.busy}>"
+
+
+CALLER_HEADER: Final = "streamhouse-caller"
+"""The principal for whom an agent asks a SQL worker, percent-encoded."""
+CALLER_TOKEN_HEADER: Final = "streamhouse-caller-token"
+"""A token with which the worker acts as that principal, for as long as the query may take."""

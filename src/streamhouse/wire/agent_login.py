@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from streamhouse.broker.security.cluster_tokens import ClusterTokens
 from streamhouse.clock import Clock
 from streamhouse.config import Settings
 from streamhouse.config.secrets import Secrets
 from streamhouse.model.access import AGENT, Principal
+from streamhouse.model.cluster_tokens import ClusterTokens
 from streamhouse.wire.listener import OpenListener
 from streamhouse.wire.tls import TlsFiles
 

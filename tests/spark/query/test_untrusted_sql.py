@@ -16,7 +16,7 @@ from streamhouse.spark.query.untrusted_sql import (
     TABLE_FUNCTIONS,
     check_untrusted,
 )
-from streamhouse.spark.worker.query_executor import QueryExecutor, QueryRequest, SqlLimits
+from streamhouse.spark.worker.query_executor import QueryCaller, QueryExecutor, QueryRequest, SqlLimits
 from tests.spark.query.fakes import FakeBackend, topic
 
 pytestmark = pytest.mark.spark
@@ -282,7 +282,7 @@ def test_what_is_judged_is_what_is_run(spark: SparkSession, text: str) -> None:
     """A comment ends where Spark says that it ends, and hides nothing."""
     answering = QueryExecutor(spark, agents="127.0.0.1:1", limits=SqlLimits())
     try:
-        reply = answering.execute(QueryRequest(sql=text, is_untrusted=True), "hidden")
+        reply = answering.execute(QueryRequest(sql=text, caller=QueryCaller()), "hidden")
         results = str([batch.to_pylist() for batch in reply.batches])
     except StreamhouseError as error:
         results = str(error)

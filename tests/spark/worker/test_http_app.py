@@ -17,7 +17,7 @@ from streamhouse.errors import BadSql, Mistake, QueryFailed
 from streamhouse.model.table import Column
 from streamhouse.spark.worker.http_app import WorkerApp
 from streamhouse.spark.worker.process import listen
-from streamhouse.spark.worker.query_executor import QueryRequest, QueryResult, SqlLimits
+from streamhouse.spark.worker.query_executor import QueryCaller, QueryRequest, QueryResult, SqlLimits
 from streamhouse.sql.definitions import PythonPipeline
 
 LIMITS = SqlLimits(concurrency=2, rows=2, max_body_bytes=1000)
@@ -73,13 +73,13 @@ class FakeEngine:
         self.released.append(query_id)
         self.was_released.set()
 
-    def validate(self, text: str, *, is_untrusted: bool) -> list[dict[str, Any]]:
+    def validate(self, text: str, caller: QueryCaller | None) -> list[dict[str, Any]]:
         return [{"kind": "query", "line": 1, "problems": [], "text": text}]
 
     def validate_python(self, text: str, pipelines: Sequence[PythonPipeline]) -> dict[str, list[dict[str, Any]]]:
         return {each.name: [{"line": each.line, "column": 1, "text": "wrong", "hint": ""}] for each in pipelines}
 
-    def complete(self) -> dict[str, Any]:
+    def complete(self, caller: QueryCaller | None) -> dict[str, Any]:
         return {"tables": [], "functions": ["abs"]}
 
 

@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.dependencies import AppendResult, Dependencies
-from streamhouse.broker.security.cluster_tokens import ClusterTokens
 from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import (
@@ -30,6 +29,7 @@ from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.format.batch import iter_batches
 from streamhouse.format.records import decode_batch
 from streamhouse.model.access import AGENT, Principal
+from streamhouse.model.cluster_tokens import ClusterTokens
 from streamhouse.model.fetch import PartitionFetch
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.record import Receipt, StoredRecord

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.broker.security.cluster_tokens import ClusterTokens
 from streamhouse.clock import SystemClock
 from streamhouse.config import KafkaSettings
 from streamhouse.config.fields import Address
 from streamhouse.config.listener_spec import ListenerProtocol, ListenerSpec
 from streamhouse.config.secrets import Secrets
 from streamhouse.model.access import AGENT, Principal
+from streamhouse.model.cluster_tokens import ClusterTokens
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from streamhouse.wire.kafka.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

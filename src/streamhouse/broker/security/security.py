@@ -8,13 +8,13 @@ from dataclasses import replace
 from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.security.access_control import AccessControl
 from streamhouse.broker.security.audit import AuditLog, Publish
-from streamhouse.broker.security.cluster_tokens import PREFIX, ClusterTokens
 from streamhouse.broker.security.delegation_tokens import DelegationTokens
 from streamhouse.broker.security.quotas import Quotas
 from streamhouse.broker.security.users import Users
 from streamhouse.errors import NotAuthenticated
 from streamhouse.model.access import ANONYMOUS, USER, Caller, CredentialKind, CredentialRef, Principal
 from streamhouse.model.cluster import Change, ChangeKind
+from streamhouse.model.cluster_tokens import PREFIX, ClusterTokens
 from streamhouse.model.credentials import KEY_PREFIX, DelegationToken
 from streamhouse.model.scram import ScramCredential
 
@@ -147,4 +147,4 @@ class Security:
 
     def _placed(self, caller: Caller, *, host: str, listener: str) -> Caller:
         is_unrestricted = caller.is_agent or not self.access.is_enabled
-        return replace(caller, host=host, listener=listener, is_unrestricted=is_unrestricted)
+        return replace(caller, host=caller.host or host, listener=listener, is_unrestricted=is_unrestricted)

@@ -18,7 +18,11 @@ from streamhouse.client.http import Http
 from streamhouse.errors import Misconfigured
 
 OWN_PREFIX: Final = "streamhouse."
-LOGIN_OPTIONS: Final = tuple(f"{OWN_PREFIX}{name}" for name in ("user", "password", "token", "ca", "cert", "key"))
+_FIELDS: Final = {
+    f"{OWN_PREFIX}{name}": name.replace(".", "_")
+    for name in ("user", "password", "token", "token.file", "ca", "cert", "key")
+}
+LOGIN_OPTIONS: Final = tuple(_FIELDS)
 """Options of a read or a write; with `spark.` in front, settings of a Spark session."""
 CONF_PREFIX: Final = "spark."
 
@@ -53,9 +57,26 @@ def open_http(agents: AgentAddress, *, timeout_s: float) -> Http:
     return Http(agents, timeout_s=timeout_s, credentials=Credentials.from_environment(os.environ))
 
 
+def address_options(agents: AgentAddress) -> dict[str, str]:
+    """The options with which `format("streamhouse")` connects to these agents; `with_login` the other way round."""
+    if isinstance(agents, str):
+        return {"agents": agents}
+    known = {name: getattr(agents.credentials, field) for name, field in _FIELDS.items()}
+    return {"agents": agents.address, **{name: value for name, value in known.items() if value}}
+
+
+def as_caller(agents: str, *, token: str = "", token_file: str = "") -> AgentLogin:
+    """Agents as somebody else than this process, with the TLS of its environment."""
+    own = Credentials.from_environment(os.environ)
+    return AgentLogin(
+        agents,
+        Credentials(token=token, token_file=token_file, ca=own.ca, cert=own.cert, key=own.key).for_agents(agents),
+    )
+
+
 def with_login(address: str, options: Mapping[str, str]) -> AgentAddress:
     """The address with the login of options, whose names are in lower case: ours, else Kafka's, else none."""
-    given = {name.removeprefix(OWN_PREFIX): options[name] for name in LOGIN_OPTIONS if options.get(name)}
+    given = {field: options[name] for name, field in _FIELDS.items() if options.get(name)}
     credentials = Credentials(**given) if given else _kafka_credentials(options)  # type: ignore[arg-type]
     return address if credentials is None else AgentLogin(address, credentials.for_agents(address))
 

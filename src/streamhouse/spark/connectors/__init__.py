@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamhouse.model.table import Connector, Table
+from streamhouse.spark.agents.address import AgentAddress
 from streamhouse.sql.options import Watermark
 
 _MODULES: Final[Mapping[Connector, str]] = {
@@ -41,7 +42,7 @@ class ReadContext:
     `record_order.VERSION` besides.
     """
 
-    agents: str
+    agents: AgentAddress
     starting: str = "earliest"
     max_records_per_trigger: int | None = None
     include_malformed: bool = False
@@ -61,7 +62,7 @@ class WriteContext:
     this name in a cluster: targets that store the epoch themselves fence earlier queries by it, which have other ids.
     """
 
-    agents: str
+    agents: AgentAddress
     pipeline: str
     epoch: int
     query_id: str

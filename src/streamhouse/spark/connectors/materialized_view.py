@@ -28,6 +28,7 @@ from streamhouse.clock import SystemClock
 from streamhouse.errors import Rejected
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Table
+from streamhouse.spark.agents.address import AgentAddress
 from streamhouse.spark.agents.client import connect, error_detail
 from streamhouse.spark.connectors import ReadContext, WriteContext
 from streamhouse.spark.connectors.record_order import newest_first, version_text, with_versions
@@ -205,7 +206,7 @@ def read_stream(spark: SparkSession, table: Table, reading: ReadContext) -> Data
     )
 
 
-def _pages(agents: str, name: str) -> Iterator[pa.RecordBatch]:
+def _pages(agents: AgentAddress, name: str) -> Iterator[pa.RecordBatch]:
     cursor: str | None = None
     while True:
         path = f"{_path(name)}/rows?limit={PAGE_ROWS}" + (f"&cursor={quote(cursor, safe='')}" if cursor else "")
@@ -217,7 +218,7 @@ def _pages(agents: str, name: str) -> Iterator[pa.RecordBatch]:
             return
 
 
-def _schema(table: Table, agents: str) -> StructType:
+def _schema(table: Table, agents: AgentAddress) -> StructType:
     columns = [(each.name, each.type) for each in table.columns or ()]
     if table.columns is None:
         view = msgspec.json.decode(_check_response(_send(agents, "GET", _path(table.name)), table.name).content)
@@ -413,20 +414,22 @@ def batch_time_ms(offsets: BatchOffsets | None, checkpoint: str, batch_id: int) 
 # --- agents
 
 
-def view_version(address: str, name: str) -> tuple[tuple[str | None, int | None, int, bool | None], int | None]:
+def view_version(
+    address: AgentAddress, name: str
+) -> tuple[tuple[str | None, int | None, int, bool | None], int | None]:
     """A view's last change as agents know it, and the time up to which it is right. Another query counts its batches
     anew."""
     view = msgspec.json.decode(_check_response(_send(address, "GET", _path(name)), name).content)
     return (view.get("query"), view.get("batch"), view.get("rows"), view.get("whole")), view.get("fresh_at_ms")
 
 
-def _next_batch(address: str, name: str) -> int:
+def _next_batch(address: AgentAddress, name: str) -> int:
     """The number behind the view's last batch: only its owner changes it."""
     (_, batch, *_), _ = view_version(address, name)
     return 0 if batch is None else batch + 1
 
 
-def _send(address: str, method: str, path: str, body: object = None) -> HttpResponse:
+def _send(address: AgentAddress, method: str, path: str, body: object = None) -> HttpResponse:
     """Idempotent: a part that is sent twice counts once, so requests may be retried."""
     return connect(address).send(method, path, body=body)
 

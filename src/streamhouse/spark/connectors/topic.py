@@ -25,6 +25,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from streamhouse.errors import Misconfigured
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Column, Table
+from streamhouse.spark.agents.address import address_options
 from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.connectors.record_order import VERSION, version_of
 from streamhouse.spark.connectors.topic_writer import topic_of, write_stream
@@ -100,7 +101,7 @@ def starting_options(topic: str, starting: str) -> dict[str, str]:
 def _reader(reader: Reader, table: Table, reading: ReadContext) -> Reader:
     topic = topic_of(table)
     return (
-        reader.option("agents", reading.agents)
+        reader.options(**address_options(reading.agents))
         .option("topic", topic)
         .options(**starting_options(topic, reading.starting))
     )

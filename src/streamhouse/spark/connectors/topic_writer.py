@@ -19,6 +19,7 @@ from pyspark.sql.types import BinaryType, StringType
 from streamhouse.errors import Misconfigured
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Table
+from streamhouse.spark.agents.address import address_options
 from streamhouse.spark.connectors import WriteContext
 from streamhouse.spark.runtime.jvm import batch_offsets, is_local
 
@@ -32,7 +33,7 @@ _OF_RECORDS: Final = {"_key": "key", "_timestamp": "timestamp", "_headers": "hea
 def write_stream(frame: DataFrame, table: Table, writing: WriteContext) -> DataStreamWriter:
     """A writer that commits rows to the topic, fenced by the pipeline's epoch; progress is stored with them."""
     options = {
-        "agents": writing.agents,
+        **address_options(writing.agents),
         "topic": topic_of(table),
         "fence": f"{writing.pipeline}:{writing.epoch}",
         "progressFrom": writing.checkpoint,

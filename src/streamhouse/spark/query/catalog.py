@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from streamhouse.clock import Clock, SystemClock
 from streamhouse.model.table import Column, Connector, Table
+from streamhouse.spark.agents.address import AgentAddress
 from streamhouse.spark.connectors.topic import JSON, RAW, REGISTRY, metadata_columns
 from streamhouse.spark.connectors.topic_writer import topic_of
 from streamhouse.spark.query.schema_inference import AgentCatalogBackend, infer, is_json, is_text, objects_of
@@ -47,9 +48,11 @@ class CatalogEntry:
 
 
 class Catalog:
-    """`agents` are `host:port`, with commas between."""
+    """`agents` are `host:port`, with commas between, and who one is there."""
 
-    def __init__(self, agents: str, *, backend: CatalogBackend | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, agents: AgentAddress, *, backend: CatalogBackend | None = None, clock: Clock | None = None
+    ) -> None:
         self.agents = agents
         self._backend, self._clock = backend or AgentCatalogBackend(agents), clock or SystemClock()
         self._tables: dict[str, Table] = {}

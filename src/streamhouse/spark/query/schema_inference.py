@@ -18,12 +18,13 @@ from urllib.parse import quote
 import msgspec
 import numpy as np
 
-from streamhouse.errors import Rejected, Unavailable, UnknownTopic
+from streamhouse.errors import AccessDenied, Rejected, Unavailable, UnknownTopic
 from streamhouse.format.columnar_decoder import Binary, Selection, read_columns_in_parts
 from streamhouse.format.columnar_decoder import Column as RecordColumn
 from streamhouse.model.identifiers import quote_if_needed
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.table import Column, Connector, Table
+from streamhouse.spark.agents.address import AgentAddress
 from streamhouse.spark.agents.client import AgentClient, PartitionPlan, error_detail, run_on_loop
 from streamhouse.spark.columns.typed_columns import own_types
 from streamhouse.spark.columns.typed_decoder import find_schema
@@ -176,14 +177,14 @@ class _Tables(msgspec.Struct, frozen=True):
 class AgentCatalogBackend:
     """Blocks while it waits for agents; may be used from several threads at once."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: AgentAddress) -> None:
         self._address = address
 
     def tables(self) -> Sequence[Table]:
         return run_on_loop(self._tables())
 
     def fields(self, topic: str) -> tuple[Column, ...] | None:
-        """The columns of the latest schema of a topic's values; None where none is registered."""
+        """The columns of the latest schema of a topic's values; None where none is registered, or may be seen."""
         return run_on_loop(self._fields(topic))
 
     def sample(self, topic: str) -> list[bytes | None]:
@@ -200,7 +201,10 @@ class AgentCatalogBackend:
         return [each.table() for each in msgspec.json.decode(response.content, type=_Tables).tables]
 
     async def _fields(self, topic: str) -> tuple[Column, ...] | None:
-        schema = await find_schema(self._address, topic)
+        try:
+            schema = await find_schema(self._address, topic)
+        except AccessDenied:  # a right on the topic is none on the subject
+            return None
         if schema is None:
             return None
         return tuple(

@@ -12,8 +12,9 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from streamhouse.client.http import Http, HttpResponse
+from streamhouse.client.http import HttpResponse
 from streamhouse.errors import BadSql, Mistake, Rejected, Unavailable
+from streamhouse.spark.agents.address import AgentAddress, open_http
 from streamhouse.spark.agents.client import error_detail
 from streamhouse.spark.agents.definition_applier import DefinitionApplier
 from streamhouse.sql.definitions import DefinitionChange, change_of
@@ -28,7 +29,7 @@ LISTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def show(agents: str, statement: Show) -> pa.Table:
+def show(agents: AgentAddress, statement: Show) -> pa.Table:
     """SHOW TABLES, PIPELINES, VIEWS."""
     response = asyncio.run(_send(agents, "GET", f"/v1/{statement.kind}"))
     rows = msgspec.json.decode(response.content)[statement.kind]
@@ -36,7 +37,7 @@ def show(agents: str, statement: Show) -> pa.Table:
     return _table(names, [_row(statement.kind, each) for each in rows])
 
 
-def apply_ddl(agents: str, statement: Statement, text: str, checked: Sequence[Mapping[str, Any]]) -> pa.Table:
+def apply_ddl(agents: AgentAddress, statement: Statement, text: str, checked: Sequence[Mapping[str, Any]]) -> pa.Table:
     """CREATE and DROP; `checked` is the result of validation. Raises `BadSql` with all diagnostics."""
     wrong = [each for validated in checked for each in validated.get("problems") or ()]
     if wrong and not isinstance(statement, Drop):
@@ -60,13 +61,13 @@ def _with_shape(change: DefinitionChange, checked: Sequence[Mapping[str, Any]]) 
     )
 
 
-async def _applied(agents: str, change: DefinitionChange) -> Any:
-    async with Http(agents, timeout_s=REQUEST_TIMEOUT_S) as http:
+async def _applied(agents: AgentAddress, change: DefinitionChange) -> Any:
+    async with open_http(agents, timeout_s=REQUEST_TIMEOUT_S) as http:
         return await DefinitionApplier(http).apply(change)
 
 
-async def _send(agents: str, method: str, path: str) -> HttpResponse:
-    async with Http(agents, timeout_s=REQUEST_TIMEOUT_S) as http:
+async def _send(agents: AgentAddress, method: str, path: str) -> HttpResponse:
+    async with open_http(agents, timeout_s=REQUEST_TIMEOUT_S) as http:
         response = await http.send(method, path)
     if response.status >= 500:
         raise Unavailable(error_detail(response))

@@ -5,9 +5,9 @@ Data path   worker_client -> **RuntimeDir** <- process; process -> **WorkerRegis
 Owns        the directory's name and rights, its two locks, the file with the worker's address; when agents get it
 Leaves      starting to `worker_client`, requests to `http_app`, forwarding to the agents
 
-There is one directory per user, machine, installation and set of agents. It is never removed, so no process locks a
-deleted file. A worker holds `alive` locked while it lives; a process that starts one holds `starting`, so two shells
-start one.
+There is one directory per user, login, machine, installation and set of agents. It is never removed, so no process
+locks a deleted file. A worker holds `alive` locked while it lives; a process that starts one holds `starting`, so two
+shells start one.
 
 Agents share registrations through the metadata store, so one agent that answers is enough. A worker that listens on
 loopback registers with agents on this machine only.
@@ -29,10 +29,12 @@ from typing import Final
 import msgspec
 
 from streamhouse import __version__
-from streamhouse.client.http import Http
+from streamhouse.client.credentials import Credentials
+from streamhouse.client.http import REFUSED, Http
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import is_loopback, parse_address
 from streamhouse.errors import Misconfigured, StreamhouseError
+from streamhouse.spark.agents.address import AgentLogin, open_http
 
 FOLDER_VARIABLE: Final = "STREAMHOUSE_SQL_FOLDER"
 LAST_LINES: Final = 8
@@ -61,9 +63,15 @@ def same_agents(agents: str) -> str:
 def runtime_dir(agents: str, environ: Mapping[str, str] | None = None) -> "RuntimeDir":
     """The folder for these agents, made where it isn't there."""
     environ = os.environ if environ is None else environ
-    parts = (socket.gethostname(), same_agents(agents), __version__, sys.executable)
+    parts = (socket.gethostname(), same_agents(agents), __version__, sys.executable, *_login(environ))
     name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     return RuntimeDir(_private(base_folder(environ) / name))
+
+
+def _login(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Who one is at the agents: a worker, which reads as the one who started it, serves nobody else."""
+    credentials = Credentials.from_environment(environ)
+    return tuple(credentials.headers.values())
 
 
 def base_folder(environ: Mapping[str, str]) -> Path:
@@ -187,11 +195,11 @@ def reachable(host: str, agents: str) -> bool:
 
 
 async def register_worker(
-    agents: str, announcement: WorkerRegistration, *, busy: Callable[[], int], clock: Clock, ids: Ids
+    agents: AgentLogin, announcement: WorkerRegistration, *, busy: Callable[[], int], clock: Clock, ids: Ids
 ) -> None:
     """Tell agents until cancelled, then that it is over."""
     path = f"/v1/sql/workers/{announcement.worker}"
-    async with Http(agents, timeout_s=REQUEST_TIMEOUT_S) as http:
+    async with open_http(agents, timeout_s=REQUEST_TIMEOUT_S) as http:
         try:
             while True:
                 body = {"address": announcement.address, "token": announcement.token, "busy": busy()}
@@ -209,4 +217,6 @@ async def _send(http: Http, path: str, body: dict[str, object]) -> bool:
     except StreamhouseError as error:
         log.debug("registration failed", extra={"why": str(error)})
         return False
+    if response.status in REFUSED:
+        log.warning("agents don't take this SQL worker; give it security.cluster_secret", extra={"path": path})
     return response.status < 400

@@ -12,7 +12,8 @@ DELETE /v1/sql/queries/{id}    end a query
 GET    /health                 status and running queries
 
 Two tokens: the user's own, which may do whatever Spark's SQL can, and that of agents, whose callers are untrusted
-(`untrusted_sql`).
+(`untrusted_sql`). Agents of a cluster with logins say who the caller is, and with what token the worker is to read for
+him; nobody can end, or find, a query of somebody else.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
@@ -42,7 +44,8 @@ from streamhouse.errors import (
     StreamhouseError,
     TooManyQueries,
 )
-from streamhouse.spark.worker.query_executor import QueryRequest, QueryResult, SqlLimits
+from streamhouse.model.pipeline import CALLER_HEADER, CALLER_TOKEN_HEADER
+from streamhouse.spark.worker.query_executor import QueryCaller, QueryRequest, QueryResult, SqlLimits
 from streamhouse.spark.worker.result_formats import (
     ARROW,
     CSV,
@@ -82,9 +85,9 @@ class Engine(Protocol):
     def execute(self, request: QueryRequest, query_id: str) -> QueryResult: ...
     def cancel(self, query_id: str) -> bool: ...
     def release(self, query_id: str) -> None: ...
-    def validate(self, text: str, *, is_untrusted: bool) -> list[dict[str, Any]]: ...
+    def validate(self, text: str, caller: QueryCaller | None) -> list[dict[str, Any]]: ...
     def validate_python(self, text: str, pipelines: Sequence[PythonPipeline]) -> dict[str, list[dict[str, Any]]]: ...
-    def complete(self) -> dict[str, Any]: ...
+    def complete(self, caller: QueryCaller | None) -> dict[str, Any]: ...
 
 
 class _SqlBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -101,10 +104,10 @@ class _ValidateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class RunningQuery:
-    """A running query; `end` takes the reason."""
+    """A running query; `end` takes the reason. `key` is its id among those of all callers."""
 
-    def __init__(self, query_id: str, *, ends_at: float | None) -> None:
-        self.id, self.ends_at = query_id, ends_at
+    def __init__(self, query_id: str, key: str, *, ends_at: float | None) -> None:
+        self.id, self.key, self.ends_at = query_id, key, ends_at
         self.ended = asyncio.Event()
         self.why: StreamhouseError | None = None
 
@@ -117,13 +120,24 @@ class RunningQuery:
 
 
 class WorkerApp:
-    """The routes and what they share. `token` is the user's, `agents_token` the agents'."""
+    """The routes and what they share. `token` is the user's, `agents_token` the agents'.
+
+    `needs_caller`: agents must say for whom they ask, and with what token of his.
+    """
 
     def __init__(
-        self, engine: Engine, *, token: str, agents_token: str, limits: SqlLimits, clock: Clock, ids: Ids
+        self,
+        engine: Engine,
+        *,
+        token: str,
+        agents_token: str,
+        limits: SqlLimits,
+        clock: Clock,
+        ids: Ids,
+        needs_caller: bool = False,
     ) -> None:
         self._engine, self._limits, self._clock, self._ids = engine, limits, clock, ids
-        self._tokens = {token: False, agents_token: True}
+        self._token, self._agents_token, self._needs_caller = token, agents_token, needs_caller
         self._queries: dict[str, RunningQuery] = {}
         self._threads = ThreadPoolExecutor(limits.concurrency, thread_name_prefix="query")
         self._enders = ThreadPoolExecutor(CANCEL_THREADS, thread_name_prefix="cancel")
@@ -160,17 +174,17 @@ class WorkerApp:
 
     # --- routes
 
-    async def _sql(self, request: Request, is_untrusted: bool) -> Response:
+    async def _sql(self, request: Request, caller: QueryCaller | None) -> Response:
         body = await self._decoded(request, _SqlBody)
         media = choose_format(request.headers.get("accept"))
         if media is None:
             return _problem(406, "NotAcceptable", "none of the accepted media types can be had")
         query_request = QueryRequest(
-            sql=body.sql, max_rows=self._rows(body.max_rows), starting=body.starting, is_untrusted=is_untrusted
+            sql=body.sql, max_rows=self._rows(body.max_rows), starting=body.starting, caller=caller
         )
-        query, began = self._admitted(body), self._clock.monotonic()
+        query, began = self._admitted(body, caller), self._clock.monotonic()
         try:
-            reply = await self._run(query, request, lambda: self._engine.execute(query_request, query.id))
+            reply = await self._run(query, request, lambda: self._engine.execute(query_request, query.key))
             if reply.is_live and body.timeout_s is None:
                 query.ends_at = began + self._limits.max_timeout_s
             if media == JSON:
@@ -180,15 +194,13 @@ class WorkerApp:
             raise
         return self._streamed(query, reply, query_request, media)
 
-    async def _validate(self, request: Request, is_untrusted: bool) -> Response:
+    async def _validate(self, request: Request, caller: QueryCaller | None) -> Response:
         body = await self._decoded(request, _ValidateBody)
-        if body.python and is_untrusted:
+        if body.python and caller is not None:
             return _problem(403, "Forbidden", "code in Python isn't run for callers of agents")
-        query = self._admitted(_SqlBody(sql=""))
+        query = self._admitted(_SqlBody(sql=""), caller)
         try:
-            checked = await self._run(
-                query, request, lambda: self._engine.validate(body.text, is_untrusted=is_untrusted)
-            )
+            checked = await self._run(query, request, lambda: self._engine.validate(body.text, caller))
             in_python: dict[str, list[dict[str, Any]]] = {}
             if body.python:
                 in_python = await self._run(
@@ -198,38 +210,39 @@ class WorkerApp:
             self._over(query, None)
         return Response(json_of({"statements": checked, "python": in_python}), media_type=JSON)
 
-    async def _complete(self, request: Request, is_untrusted: bool) -> Response:
-        query = self._admitted(_SqlBody(sql=""))
+    async def _complete(self, request: Request, caller: QueryCaller | None) -> Response:
+        query = self._admitted(_SqlBody(sql=""), caller)
         try:
-            words = await self._run(query, request, self._engine.complete)
+            words = await self._run(query, request, lambda: self._engine.complete(caller))
         finally:
             self._over(query, None)
         return Response(json_of(words), media_type=JSON)
 
-    async def _cancel(self, request: Request, is_untrusted: bool) -> Response:
-        query = self._queries.get(request.path_params["query_id"])
+    async def _cancel(self, request: Request, caller: QueryCaller | None) -> Response:
+        query = self._queries.get(_key(request.path_params["query_id"], caller))
         if query is None:
             return _problem(404, "UnknownQuery", "no such query runs")
         query.end(QueryCancelled("cancelled"))
         return Response(status_code=204)
 
-    async def _health(self, request: Request, is_untrusted: bool) -> Response:
+    async def _health(self, request: Request, caller: QueryCaller | None) -> Response:
         up_s = self._clock.monotonic() - self._born
         status = {"busy": self.busy, "queries": self._answered, "idle_s": round(self.idle_s, 1), "up_s": round(up_s, 1)}
         return Response(json_of(status), media_type=JSON)
 
     # --- a query's life
 
-    def _admitted(self, body: _SqlBody) -> RunningQuery:
+    def _admitted(self, body: _SqlBody, caller: QueryCaller | None) -> RunningQuery:
         limit = self._limits.concurrency
         if len(self._queries) >= limit:
             raise TooManyQueries(limit=limit, retry_after_s=RETRY_AFTER_S)
         timeout_s = min(body.timeout_s or self._limits.timeout_s, self._limits.max_timeout_s)
         query_id = body.query_id or self._ids.token()
-        if query_id in self._queries:
+        key = _key(query_id, caller)
+        if key in self._queries:
             raise Rejected(f"a query with this id runs; query_id={query_id[:64]}")
-        query = RunningQuery(query_id, ends_at=self._clock.monotonic() + timeout_s)
-        self._queries[query_id] = query
+        query = RunningQuery(query_id, key, ends_at=self._clock.monotonic() + timeout_s)
+        self._queries[key] = query
         return query
 
     async def _run(self, query: RunningQuery, request: Request, work: Callable[[], T]) -> T:
@@ -258,7 +271,7 @@ class WorkerApp:
         return None if query.ends_at is None else max(0.0, query.ends_at - self._clock.monotonic())
 
     def _end(self, query: RunningQuery) -> None:
-        self._later(self._engine.cancel, query.id)
+        self._later(self._engine.cancel, query.key)
 
     def _later(self, work: Callable[[str], object], query_id: str) -> None:
         """Off the event loop: Spark may take its time. A worker that stops has ended everything already."""
@@ -266,13 +279,13 @@ class WorkerApp:
             self._enders.submit(work, query_id)
 
     def _over(self, query: RunningQuery, error: BaseException | None) -> None:
-        if self._queries.pop(query.id, None) is None:
+        if self._queries.pop(query.key, None) is None:
             return
         self._last_request_at = self._clock.monotonic()
         self._answered += 1
         if error is not None:
             self._end(query)
-        self._later(self._engine.release, query.id)
+        self._later(self._engine.release, query.key)
 
     def _rows(self, max_rows: int | None) -> int | None:
         if max_rows is not None and max_rows <= 0:
@@ -351,13 +364,16 @@ class WorkerApp:
 
     # --- routes
 
-    def _guarded(self, route: Callable[[Request, bool], Any]) -> Callable[[Request], Any]:
+    def _guarded(self, route: Callable[[Request, QueryCaller | None], Any]) -> Callable[[Request], Any]:
         async def handle(request: Request) -> Response:
-            is_untrusted = self._who(request)
-            if is_untrusted is None:
+            is_own, is_agent = self._has_token(request, self._token), self._has_token(request, self._agents_token)
+            if not is_own and not is_agent:
                 return _problem(401, "Unauthorized", "the token is missing or wrong")
+            caller = _caller_of(request) if is_agent else None
+            if caller is not None and self._needs_caller and not caller.token:
+                return _problem(403, "Forbidden", "the agent doesn't say for whom it asks; do=give agents the secret")
             try:
-                response: Response = await route(request, is_untrusted)
+                response: Response = await route(request, caller)
             except ClientDisconnect:
                 return Response(status_code=400)
             except StreamhouseError as error:
@@ -369,18 +385,10 @@ class WorkerApp:
 
         return handle
 
-    def _who(self, request: Request) -> bool | None:
+    @staticmethod
+    def _has_token(request: Request, token: str) -> bool:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
-            return None
-        return next(
-            (
-                is_untrusted
-                for token, is_untrusted in self._tokens.items()
-                if hmac.compare_digest(given.encode(), token.encode())
-            ),
-            None,
-        )
+        return scheme.lower() == "bearer" and hmac.compare_digest(given.encode(), token.encode())
 
     async def _decoded(self, request: Request, kind: type[T]) -> T:
         body = bytearray()
@@ -392,6 +400,16 @@ class WorkerApp:
             return msgspec.json.decode(body, type=kind)
         except msgspec.DecodeError as error:
             raise BadSql([Mistake(0, 0, f"the body can't be read: {error}")]) from None
+
+
+def _caller_of(request: Request) -> QueryCaller:
+    return QueryCaller(
+        name=unquote(request.headers.get(CALLER_HEADER, "")), token=request.headers.get(CALLER_TOKEN_HEADER, "")
+    )
+
+
+def _key(query_id: str, caller: QueryCaller | None) -> str:
+    return query_id if caller is None else f"{caller.name}/{query_id}"
 
 
 class _Writer:

@@ -27,6 +27,9 @@ from pyspark.sql import SparkSession
 
 from streamhouse.clock import Clock, Ids, SystemClock
 from streamhouse.errors import Misconfigured, StreamhouseError
+from streamhouse.model.access import WORKER
+from streamhouse.spark.agents.address import AgentLogin
+from streamhouse.spark.agents.process_login import process_credentials, take_cluster_secret
 from streamhouse.spark.query.untrusted_sql import PLAIN_TEXT, UNTRUSTED_DATABASE
 from streamhouse.spark.runtime.session import open_session
 from streamhouse.spark.worker.discovery import (
@@ -105,13 +108,14 @@ class WorkerPlan:
 def run_worker(plan: WorkerPlan, *, on_ready: Callable[[Worker], None] | None = None) -> None:
     """Blocks until the worker ends; raises `Misconfigured` where another one runs for these agents."""
     home = runtime_dir(plan.agents)
+    secret = take_cluster_secret(os.environ)  # before there is a JVM, which has a copy of the environment
     with home.alive() as ours:
         if not ours:
             raise Misconfigured(f"a SQL worker runs for these agents; agents={plan.agents} do=streamhouse sql stop")
         home.forget()
         spark = open_engine(plan.agents, limits=plan.limits, folder=home.folder, master=plan.master)
         try:
-            asyncio.run(_WorkerProcess(plan, home, spark, on_ready).run())
+            asyncio.run(_WorkerProcess(plan, home, spark, secret, on_ready).run())
         finally:
             home.forget()
             _stop(spark)
@@ -145,9 +149,14 @@ class _Server(uvicorn.Server):
 
 class _WorkerProcess:
     def __init__(
-        self, plan: WorkerPlan, home: RuntimeDir, spark: SparkSession, on_ready: Callable[[Worker], None] | None
+        self,
+        plan: WorkerPlan,
+        home: RuntimeDir,
+        spark: SparkSession,
+        secret: str,
+        on_ready: Callable[[Worker], None] | None,
     ) -> None:
-        self._plan, self._home, self._on_ready = plan, home, on_ready
+        self._plan, self._home, self._secret, self._on_ready = plan, home, secret, on_ready
         self._clock: Clock = SystemClock()
         self._ids = ids = Ids()
         self._token, self._agents_token = ids.token(), ids.token()
@@ -159,6 +168,7 @@ class _WorkerProcess:
             limits=plan.limits,
             clock=self._clock,
             ids=ids,
+            needs_caller=bool(secret),
         )
 
     async def run(self) -> None:
@@ -209,9 +219,8 @@ class _WorkerProcess:
             address=worker.address,
             token=self._agents_token,
         )
-        await register_worker(
-            self._plan.agents, registration, busy=lambda: self._serving.busy, clock=self._clock, ids=self._ids
-        )
+        login = AgentLogin(self._plan.agents, process_credentials(WORKER, registration.worker, self._secret))
+        await register_worker(login, registration, busy=lambda: self._serving.busy, clock=self._clock, ids=self._ids)
 
     async def _end_idle(self, server: uvicorn.Server) -> None:
         while self._serving.idle_s < self._plan.limits.idle_s:

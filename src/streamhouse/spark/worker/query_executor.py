@@ -33,6 +33,7 @@ from pyspark.sql.types import (
 from streamhouse.errors import BadSql, Mistake, QueryCancelled, QueryFailed, StatementError, StreamhouseError
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Column
+from streamhouse.spark.agents.address import AgentAddress, as_caller
 from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.pipelines.python_validation import is_allowed, validate_python
 from streamhouse.spark.query.catalog import Catalog, OverlayCatalog
@@ -81,16 +82,28 @@ class SqlLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueryCaller:
+    """Somebody for whom an agent asks. With the token the worker is that user at the agents; empty: nobody logs in."""
+
+    name: str = ""
+    token: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueryRequest:
     """`max_rows` None: as many as usual. `starting` is where a live query begins: latest or earliest.
 
-    `is_untrusted`: the caller came through an agent, and isn't the worker's own user.
+    `caller` None: the worker's own user.
     """
 
     sql: str
     max_rows: int | None = None
     starting: str = "latest"
-    is_untrusted: bool = False
+    caller: QueryCaller | None = None
+
+    @property
+    def is_untrusted(self) -> bool:
+        return self.caller is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,25 +149,35 @@ class QueryExecutor:
 
     def _execute(self, request: QueryRequest, query_id: str) -> QueryResult:
         statement = only(request.sql)
+        agents = self._agents_for(request.caller)
         if isinstance(statement, Show):
-            return _text_result(show(self._agents, statement))
+            return _text_result(show(agents, statement))
         if not isinstance(statement, Query):
             return self._change(statement, request)
         reading = ReadContext(
-            agents=self._agents, starting=request.starting, max_records_per_trigger=self._limits.tail_records
+            agents=agents, starting=request.starting, max_records_per_trigger=self._limits.tail_records
         )
         text = request.sql[: statement.span[1]]
-        bound = resolve(self._spark, text, self._catalog, reading, is_untrusted=request.is_untrusted)
+        catalog = self._catalog_for(request.caller)
+        bound = resolve(self._spark, text, catalog, reading, is_untrusted=request.is_untrusted)
         if bound.frame.isStreaming:
             return self._tail(bound.frame, query_id, bound.notes)
         return self._collect(bound.frame, request, bound.notes)
 
     def _change(self, statement: Statement, request: QueryRequest) -> QueryResult:
-        checked = self.validate(request.sql, is_untrusted=request.is_untrusted)
+        checked = self.validate(request.sql, request.caller)
         try:
-            return _text_result(apply_ddl(self._agents, statement, request.sql, checked))
+            return _text_result(apply_ddl(self._agents_for(request.caller), statement, request.sql, checked))
         finally:
             self._catalog.invalidate()
+
+    def _agents_for(self, caller: QueryCaller | None) -> AgentAddress:
+        return self._agents if caller is None or not caller.token else as_caller(self._agents, token=caller.token)
+
+    def _catalog_for(self, caller: QueryCaller | None) -> Catalog:
+        """What callers see differs, and may change from one query to the next: nothing is kept for those with a
+        token."""
+        return self._catalog if caller is None or not caller.token else Catalog(self._agents_for(caller))
 
     def _words(self, error: Exception, text: str, query_id: str) -> Exception:
         """The diagnostics of an error, with positions."""
@@ -200,10 +223,11 @@ class QueryExecutor:
         for tail in running.tails if running is not None else ():
             tail.stop()
 
-    def validate(self, text: str, *, is_untrusted: bool) -> list[dict[str, Any]]:
+    def validate(self, text: str, caller: QueryCaller | None) -> list[dict[str, Any]]:
         """Every statement of a file, with what is wrong."""
-        self._catalog.refresh()  # tables that were created a moment ago, by others, count
-        checked = validate(self._spark, self._catalog, text, is_untrusted=is_untrusted)
+        catalog = self._catalog_for(caller)
+        catalog.refresh()  # tables that were created a moment ago, by others, count
+        checked = validate(self._spark, catalog, text, is_untrusted=caller is not None)
         return [checked_view(each) for each in checked]
 
     def validate_python(self, text: str, pipelines: Sequence[PythonPipeline]) -> dict[str, list[dict[str, Any]]]:
@@ -219,19 +243,13 @@ class QueryExecutor:
         diagnostics = validate_python(self._spark, known, pipelines)
         return {name: [asdict(each) for each in problems] for name, problems in diagnostics.items()}
 
-    def complete(self) -> dict[str, Any]:
+    def complete(self, caller: QueryCaller | None) -> dict[str, Any]:
         """Names for completion; columns of the first `MAX_COMPLETION_TABLES` tables."""
-        names = self._catalog.names()
-        tables = [{"name": name, "columns": self._columns(name)} for name in names[:MAX_COMPLETION_TABLES]]
+        catalog = self._catalog_for(caller)
+        names = catalog.names()
+        tables = [{"name": name, "columns": _columns(catalog, name)} for name in names[:MAX_COMPLETION_TABLES]]
         tables += [{"name": name, "columns": []} for name in names[MAX_COMPLETION_TABLES:]]
         return {"tables": tables, "functions": list(self._functions())}
-
-    def _columns(self, name: str) -> list[str]:
-        try:
-            table = self._catalog.find(name)
-        except StreamhouseError:
-            return []
-        return [] if table is None else [column.name for column in table.columns or ()]
 
     def _functions(self) -> tuple[str, ...]:
         if not self._function_names:
@@ -258,6 +276,14 @@ class QueryExecutor:
             self._running[query_id].tails.append(tail)
         tail.start()
         return QueryResult(columns=columns, schema=tail.schema, batches=iter(tail), is_live=True, notes=notes)
+
+
+def _columns(catalog: Catalog, name: str) -> list[str]:
+    try:
+        table = catalog.find(name)
+    except StreamhouseError:
+        return []
+    return [] if table is None else [column.name for column in table.columns or ()]
 
 
 def presentable(frame: DataFrame) -> tuple[DataFrame, tuple[Column, ...]]:

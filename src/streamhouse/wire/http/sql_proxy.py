@@ -1,8 +1,8 @@
 """SQL proxy: forwards SQL queries to a worker, which runs Spark, and streams the response back.
 
 Data path   /v1/sql -> **sql proxy** -> a worker's HTTP port
-Owns        the number of concurrent queries and their timeout; the worker's token; cancelling queries of clients that
-            disconnect
+Owns        the number of concurrent queries and their timeout; the worker's token; a token with which the worker acts
+            as the caller; cancelling queries of clients that disconnect
 Leaves      the list of workers to `pipelines.workers`, running queries to `spark.query`
 """
 
@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Final
+from urllib.parse import quote
 
 import httpx
 from starlette.requests import Request
@@ -19,7 +20,9 @@ from starlette.types import Receive, Scope, Send
 from streamhouse.broker.pipelines.workers import SqlWorkers
 from streamhouse.config import SqlSettings
 from streamhouse.errors import NoWorker, UnknownQuery
-from streamhouse.model.pipeline import SqlWorker
+from streamhouse.model.access import Caller
+from streamhouse.model.cluster_tokens import ClusterTokens
+from streamhouse.model.pipeline import CALLER_HEADER, CALLER_TOKEN_HEADER, SqlWorker
 from streamhouse.wire.http.errors import TooManyRequests
 from streamhouse.wire.http.operations import JSON
 
@@ -33,15 +36,19 @@ FORWARDED_PREFIX: Final = "streamhouse-"
 
 
 class SqlProxy:
-    def __init__(self, settings: SqlSettings, workers: SqlWorkers) -> None:
+    def __init__(self, settings: SqlSettings, workers: SqlWorkers, tokens: ClusterTokens | None) -> None:
+        """`tokens` None: nobody logs in at agents, and nobody is told to workers."""
         self._settings = settings
         self._workers = workers
+        self._tokens = tokens
         self._busy = 0
 
     def __repr__(self) -> str:
         return f"<SqlProxy busy={self._busy}>"
 
-    async def ask(self, request: Request, path: str, body: bytes | None, *, timeout_s: float) -> Response:
+    async def ask(
+        self, request: Request, path: str, body: bytes | None, *, caller: Caller, timeout_s: float
+    ) -> Response:
         """The streamed response of the least busy worker that can be reached."""
         limit = self._settings.concurrency
         if self._busy >= limit:
@@ -49,8 +56,11 @@ class SqlProxy:
         self._busy += 1
         stack = AsyncExitStack()
         stack.callback(self._done)
+        headers = {"accept": request.headers.get("accept", "*/*"), **self._caller_headers(caller, timeout_s)}
         try:
-            answer = await _unless_disconnected(request, self._first_answer(request, path, body, timeout_s, stack))
+            answer = await _unless_disconnected(
+                request, self._first_answer(request.method, path, body, headers, timeout_s, stack)
+            )
         except BaseException:
             await stack.aclose()
             raise
@@ -59,33 +69,47 @@ class SqlProxy:
             return Response(status_code=CLIENT_CLOSED)
         return _ProxiedResponse(answer, stack, timeout_s=timeout_s + GRACE_S)
 
-    async def cancel(self, query_id: str) -> None:
-        """Cancel a query at the worker that runs it; raises `UnknownQuery`."""
+    async def cancel(self, query_id: str, *, caller: Caller) -> None:
+        """Cancel a query of the caller's at the worker that runs it; raises `UnknownQuery`."""
         workers = await self._workers.in_order()
         path = f"/v1/sql/queries/{query_id}"
-        statuses = await asyncio.gather(*(self._cancel_at(worker, path) for worker in workers))
+        headers = self._caller_headers(caller, self._settings.connect_timeout_s)
+        statuses = await asyncio.gather(*(self._cancel_at(worker, path, headers) for worker in workers))
         if NO_CONTENT not in statuses:
             raise UnknownQuery(query_id)
 
     def _done(self) -> None:
         self._busy -= 1
 
-    async def _cancel_at(self, worker: SqlWorker, path: str) -> int:
+    def _caller_headers(self, caller: Caller, timeout_s: float) -> dict[str, str]:
+        """Who asks, with a token that ends soon after the query has: rules for his host and groups hold for it, too."""
+        if self._tokens is None:
+            return {}
+        token = self._tokens.make(
+            caller.principal, groups=caller.groups, host=caller.host, ttl_s=timeout_s + 2 * GRACE_S
+        )
+        return {CALLER_HEADER: quote(str(caller.principal), safe=""), CALLER_TOKEN_HEADER: token}
+
+    async def _cancel_at(self, worker: SqlWorker, path: str, headers: Mapping[str, str]) -> int:
         async with self._client(self._settings.connect_timeout_s + GRACE_S) as client:
             try:
-                return (await client.delete(_url(worker, path), headers=_headers(worker))).status_code
+                return (await client.delete(_url(worker, path), headers={**_headers(worker), **headers})).status_code
             except (httpx.HTTPError, httpx.InvalidURL):
                 return 0
 
     async def _first_answer(
-        self, request: Request, path: str, body: bytes | None, timeout_s: float, stack: AsyncExitStack
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        stack: AsyncExitStack,
     ) -> httpx.Response:
         client = await stack.enter_async_context(self._client(timeout_s + GRACE_S))
         for worker in await self._workers.in_order():
-            headers = {**_headers(worker), "accept": request.headers.get("accept", "*/*")}
-            if body is not None:
-                headers["content-type"] = JSON
-            request_to_worker = client.build_request(request.method, _url(worker, path), content=body, headers=headers)
+            sent = {**headers, **_headers(worker), **({} if body is None else {"content-type": JSON})}
+            request_to_worker = client.build_request(method, _url(worker, path), content=body, headers=sent)
             try:
                 answer = await client.send(request_to_worker, stream=True)
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL):

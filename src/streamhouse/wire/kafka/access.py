@@ -3,7 +3,7 @@
 Owns        Kafka's codes of operations, resource types, patterns and permissions
 Leaves      decisions to `broker.security`; which rights an API needs to its handler
 
-Subjects, pipelines, views and tables, and the right to run code, have no code: Kafka's tools can't name them.
+Subjects, pipelines, views and tables, and the rights to run code and SQL, have no code: Kafka's tools can't name them.
 """
 
 from collections.abc import Mapping

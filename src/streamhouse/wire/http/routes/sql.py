@@ -37,7 +37,8 @@ from streamhouse.wire.http.routes.tables import ColumnView
 from streamhouse.wire.http.sql_proxy import SqlProxy
 
 TAG: Final = "sql"
-WORKERS_RIGHTS: Final = "a SQL worker reads with its own rights"
+CALLERS_RIGHTS: Final = "a SQL worker reads, lists and changes with the rights of the caller"
+SQL_NEEDS: Final = needs(AclOperation.RUN_SQL, ResourceType.CLUSTER, about=CALLERS_RIGHTS)
 CSV: Final = "text/csv"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 FORMATS: Final = (
@@ -113,24 +114,26 @@ class SqlCalls:
 
     def __init__(self, broker: Broker) -> None:
         self._settings = broker.settings.sql
-        self._proxy = SqlProxy(self._settings, broker.sql)
+        self._proxy = SqlProxy(self._settings, broker.sql, broker.security.tokens)
 
     async def ask_sql(self, call: Call[NoQuery, Question]) -> Response:
         request = msgspec.structs.asdict(call.body)
         request["max_rows"] = min(call.body.max_rows or self._settings.rows, self._settings.max_rows)
         request["timeout_s"] = min(call.body.timeout_s or self._settings.timeout_s, self._settings.timeout_s)
         body = msgspec.json.encode({name: value for name, value in request.items() if value is not None})
-        return await self._proxy.ask(call.request, "/v1/sql", body, timeout_s=request["timeout_s"])
+        return await self._proxy.ask(call.request, "/v1/sql", body, caller=call.caller, timeout_s=request["timeout_s"])
 
     async def validate_sql(self, call: Call[NoQuery, Text]) -> Response:
         body = msgspec.json.encode(call.body)
-        return await self._proxy.ask(call.request, "/v1/sql/validate", body, timeout_s=self._settings.timeout_s)
+        timeout_s = self._settings.timeout_s
+        return await self._proxy.ask(call.request, "/v1/sql/validate", body, caller=call.caller, timeout_s=timeout_s)
 
     async def complete_sql(self, call: Call[NoQuery, None]) -> Response:
-        return await self._proxy.ask(call.request, "/v1/sql/complete", None, timeout_s=self._settings.timeout_s)
+        timeout_s = self._settings.timeout_s
+        return await self._proxy.ask(call.request, "/v1/sql/complete", None, caller=call.caller, timeout_s=timeout_s)
 
     async def cancel_sql(self, call: Call[NoQuery, None]) -> Response:
-        await self._proxy.cancel(str(call.path["sql_query"]))
+        await self._proxy.cancel(str(call.path["sql_query"]), caller=call.caller)
         return Response(status_code=204)
 
 
@@ -141,7 +144,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path="/v1/sql",
             handler=calls.ask_sql,
-            needs=needs(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, about=WORKERS_RIGHTS),
+            needs=SQL_NEEDS,
             summary="Ask in SQL",
             about="Passed to a SQL worker. `FROM STREAM(t)` is a live tail: rows as lines, until the client leaves.",
             tag=TAG,
@@ -157,7 +160,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="POST",
             path="/v1/sql/validate",
             handler=calls.validate_sql,
-            needs=needs(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, about=WORKERS_RIGHTS),
+            needs=SQL_NEEDS,
             summary="Check the statements of a text",
             about="Says which column, topic or function is wrong, with line and column.",
             tag=TAG,
@@ -171,7 +174,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path="/v1/sql/complete",
             handler=calls.complete_sql,
-            needs=needs(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, about=WORKERS_RIGHTS),
+            needs=SQL_NEEDS,
             summary="Names that may be written: tables, columns, functions",
             tag=TAG,
             query=NoQuery,
@@ -182,7 +185,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="DELETE",
             path="/v1/sql/queries/{sql_query}",
             handler=calls.cancel_sql,
-            needs=needs(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, about=WORKERS_RIGHTS),
+            needs=SQL_NEEDS,
             summary="End a question",
             tag=TAG,
             query=NoQuery,

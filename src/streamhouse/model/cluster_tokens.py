@@ -10,11 +10,10 @@ import base64
 import binascii
 import hashlib
 import hmac
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
-from streamhouse.clock import Clock
 from streamhouse.errors import NotAuthenticated
 from streamhouse.model.access import PROCESS_KINDS, USER, Caller, Principal
 
@@ -31,10 +30,15 @@ class _Claims(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     expires_at_ms: int
     groups: tuple[str, ...] = ()
+    host: str = ""
+
+
+class WallClock(Protocol):
+    def now_ms(self) -> int: ...
 
 
 class ClusterTokens:
-    def __init__(self, secret: str, *, clock: Clock) -> None:
+    def __init__(self, secret: str, *, clock: WallClock) -> None:
         # A key of its own for this purpose: other uses of the secret can't be mistaken for a token.
         self._key = hmac.digest(secret.encode(), b"streamhouse cluster token", hashlib.sha256)
         self._clock = clock
@@ -42,13 +46,21 @@ class ClusterTokens:
     def __repr__(self) -> str:
         return "<ClusterTokens>"  # never the key
 
-    def make(self, principal: Principal, *, groups: tuple[Principal, ...] = (), ttl_s: float = PROCESS_TTL_S) -> str:
-        """A token that lets its bearer act as this principal for `ttl_s`."""
+    def make(
+        self,
+        principal: Principal,
+        *,
+        groups: tuple[Principal, ...] = (),
+        host: str = "",
+        ttl_s: float = PROCESS_TTL_S,
+    ) -> str:
+        """A token that lets its bearer act as this principal for `ttl_s`; with a host, as if from there."""
         claims = _Claims(
             kind=principal.kind,
             name=principal.name,
             expires_at_ms=self._clock.now_ms() + round(ttl_s * 1000),
             groups=tuple(map(str, groups)),
+            host=host,
         )
         body = _encoded(msgspec.json.encode(claims))
         return f"{PREFIX}{body}.{_encoded(self._signature(body))}"
@@ -66,6 +78,7 @@ class ClusterTokens:
         return Caller(
             principal=Principal(claims.kind, claims.name),
             groups=tuple(Principal.parse(group) for group in claims.groups),
+            host=claims.host,
             # A process proves the secret when it connects, and has it as long as it lives.
             expires_at_ms=None if claims.kind in PROCESS_KINDS else claims.expires_at_ms,
         )

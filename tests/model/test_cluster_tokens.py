@@ -2,9 +2,9 @@
 
 import pytest
 
-from streamhouse.broker.security.cluster_tokens import CLOCK_SKEW_MS, PROCESS_TTL_S, ClusterTokens
 from streamhouse.errors import NotAuthenticated
 from streamhouse.model.access import AGENT, GROUP, USER, Principal
+from streamhouse.model.cluster_tokens import CLOCK_SKEW_MS, PROCESS_TTL_S, ClusterTokens
 from tests.contracts.clocks import ManualClock
 
 SECRET = "correct horse battery staple"

@@ -1,0 +1,72 @@
+"""An agent with access control, and users with rules, for tests of programs that act for somebody."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.support.agent import LiveAgent
+
+SECRET = "a secret of this cluster"
+PASSWORD = "correct horse battery"
+WAIT_S = 60.0
+
+
+class AclAgent(LiveAgent):
+    """`admin` may do everything, others what `allow` says. HTTP and Kafka ask for a login."""
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        (folder / "password").write_text(PASSWORD)
+        self.secret_file = folder / "secret"
+        self.secret_file.write_text(SECRET)
+        settings = {
+            "kafka.protocol": "SASL_PLAINTEXT",
+            "http.protocol": "SASL_PLAINTEXT",
+            "security.authorization": "acls",
+            "security.bootstrap_user": "admin",
+            "security.bootstrap_password": f"file:{folder / 'password'}",
+            "security.cluster_secret": f"file:{self.secret_file}",
+            "security.scram_iterations": "4096",
+        }
+        set_all = (part for key, value in settings.items() for part in ("--set", f"{key}={value}"))
+        super().__init__(folder / "data", *set_all, *flags)
+
+    @property
+    def process_environment(self) -> dict[str, str]:
+        """Of SQL workers and supervisors: the cluster secret, and no user."""
+        return {"STREAMHOUSE_SECURITY_CLUSTER_SECRET": f"file:{self.secret_file}"}
+
+    def login(self, user: str) -> dict[str, str]:
+        """The environment of a program of a user's."""
+        return {"STREAMHOUSE_USER": user, "STREAMHOUSE_PASSWORD": PASSWORD}
+
+    def send(self, user: str, method: str, path: str, **more: Any) -> httpx.Response:
+        """A request with a user's password."""
+        url, auth = f"http://{self.http}{path}", (user, PASSWORD)
+        return httpx.request(method, url, auth=auth, timeout=300, trust_env=False, **more)
+
+    def create_user(self, user: str) -> None:
+        assert self.send("admin", "POST", "/v1/users", json={"name": user, "password": PASSWORD}).is_success
+
+    def allow(self, user: str, operation: str, kind: str, name: str = "kafka-cluster") -> None:
+        acl = {"principal": f"User:{user}", "operation": operation, "resource_type": kind, "name": name}
+        answer = self.send("admin", "POST", "/v1/acls", json={"acls": [acl]})
+        assert answer.is_success, answer.text
+
+    def forbid(self, user: str, operation: str, kind: str, name: str) -> None:
+        """Take rules away."""
+        chosen = {"principal": f"User:{user}", "operation": operation, "resource_type": kind, "name": name}
+        answer = self.send("admin", "DELETE", "/v1/acls", params=chosen)
+        assert answer.is_success, answer.text
+
+
+def wait_until(is_so: Callable[[], Any], *, timeout_s: float = WAIT_S, what: str = "") -> Any:
+    """The first true value."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if value := is_so():
+            return value
+        time.sleep(0.1)
+    raise AssertionError(f"not in time: {what}")
