@@ -13,6 +13,7 @@ columns.
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -22,9 +23,10 @@ from pyspark.sql.types import StructType
 
 from streamhouse.client.http import HttpResponse
 from streamhouse.clock import Clock, SystemClock
-from streamhouse.errors import Rejected, Unavailable
+from streamhouse.errors import AccessDenied, Rejected, Unavailable
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import MADE_BY, Column, Connector, Table
+from streamhouse.spark.agents.address import AgentAddress
 from streamhouse.spark.agents.client import connect, error_detail
 from streamhouse.spark.connectors.topic_writer import topic_of
 from streamhouse.spark.lake.schema_evolution import merge_lenient
@@ -140,7 +142,7 @@ class ColumnWatcher:
 
 
 class TargetTables:
-    def __init__(self, agents: str) -> None:
+    def __init__(self, agents: AgentAddress) -> None:
         self._agents = agents
 
     def topic(self, job: PipelineJob, stored: Table | None, frame: DataFrame, options: PipelineOptions) -> Table:
@@ -152,6 +154,8 @@ class TargetTables:
         return table
 
     def ensure_topic(self, name: str, partitions: int | None = None) -> None:
+        if self._send("GET", f"/v1/topics/{_quoted(name)}").status == 200:
+            return  # whoever may write to a topic need not be allowed to create it
         body = {"name": name} if partitions is None else {"name": name, "partitions": partitions}
         response = self._send("POST", "/v1/topics", body)
         if response.status >= 400 and self._send("GET", f"/v1/topics/{_quoted(name)}").status != 200:
@@ -181,7 +185,8 @@ class TargetTables:
             "options": {"format": "json", MADE_BY: job.name},
             "text": None,
         }
-        self._send("PUT", path, body)  # without it, columns are inferred from records
+        with suppress(AccessDenied):  # without it, columns are inferred from records
+            self._send("PUT", path, body)
 
     def _send(self, method: str, path: str, body: Any = None) -> HttpResponse:
         return connect(self._agents).send(method, path, body=body)

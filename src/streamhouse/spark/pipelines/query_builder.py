@@ -23,6 +23,7 @@ from streamhouse.errors import Internal, Misconfigured, Rejected, StatementError
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.pipeline import Kind, Shape
 from streamhouse.model.table import LAKE, Connector, Table
+from streamhouse.spark.agents.address import AgentAddress
 from streamhouse.spark.agents.client import connect
 from streamhouse.spark.agents.pipeline_owner import OwnerCheck
 from streamhouse.spark.connectors import ReadContext, WriteContext, find
@@ -91,7 +92,7 @@ class ViewRefresh:
     """
 
     bind: Callable[[], ResolvedQuery]
-    agents: str
+    agents: AgentAddress
     varies: bool = False
     _seen: Hashable = field(default=None)
 
@@ -150,9 +151,13 @@ class StartedPipeline:
 class PipelineBuilder:
     """May be used from several threads at once."""
 
-    def __init__(self, spark: SparkSession, *, agents: str, checkpoints: str) -> None:
+    def __init__(self, spark: SparkSession, *, agents: AgentAddress, checkpoints: str) -> None:
         self._spark, self._agents, self._checkpoints = spark, agents, checkpoints
         self._targets = TargetTables(agents)
+
+    def acting_as(self, login: AgentAddress) -> "PipelineBuilder":
+        """One that reads and writes as somebody else."""
+        return PipelineBuilder(self._spark, agents=login, checkpoints=self._checkpoints)
 
     def build(self, job: PipelineJob) -> StartedPipeline:
         """Start a pipeline's queries; raises for what is wrong with it."""

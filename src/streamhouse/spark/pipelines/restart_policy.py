@@ -90,6 +90,8 @@ class PipelineState:
             self._figures = {"batch_id": job.last_batch, "progress": {GENERATION: job.generation}}
             self._figures |= {"late_rows": job.late_rows} if job.late_rows else {}
         self.lines: deque[dict[str, Any]] = deque(maxlen=MAX_LINES)
+        if job.refusal:
+            self.phase, self.start_at, self._error = Phase.FAILED, None, job.refusal
 
     def __repr__(self) -> str:
         return f"<Care {self.job.name} {self.phase.value} epoch={self.job.epoch} run={self.run}>"

@@ -12,14 +12,20 @@ stdout has events and nothing else.
 import argparse
 import logging
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import BinaryIO, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
+from streamhouse.clock import Clock, SystemClock
+from streamhouse.spark.agents.address import AgentLogin, as_caller
 from streamhouse.spark.pipelines.lease_guard import DeadlineProcess
 from streamhouse.spark.pipelines.query_builder import PipelineBuilder
 from streamhouse.spark.pipelines.query_run import QueryRun
@@ -42,6 +48,8 @@ from streamhouse.spark.runtime.session import open_session
 log = logging.getLogger(__name__)
 
 POLL_S: Final = 1.0
+RENEW_S: Final = 60.0
+"""How old an owner's token becomes before a newer one takes its place; tokens are valid for five minutes."""
 STOP_TIMEOUT_S: Final = 20.0
 MAX_LINE: Final = 8000
 """Characters of one line in a pipeline's log."""
@@ -75,8 +83,8 @@ class Events:
 class Runner:
     """Commands come one after the other; runs live in threads."""
 
-    def __init__(self, builder: PipelineBuilder, events: Events) -> None:
-        self._builder, self._events = builder, events
+    def __init__(self, builder: PipelineBuilder, events: Events, logins: "OwnerLogins") -> None:
+        self._builder, self._events, self._logins = builder, events, logins
         self._runs: dict[int, QueryRun] = {}
 
     def __repr__(self) -> str:
@@ -84,9 +92,12 @@ class Runner:
 
     def do(self, command: Command) -> None:
         self._runs = {number: run for number, run in self._runs.items() if run.is_alive()}
+        self._logins.keep(self._runs)
         if isinstance(command, Start):
             job = pipeline_job(command.pipeline, epoch=command.epoch, lineage=command.lineage)
-            run = QueryRun(command.run, job, build=self._builder.build, send=self._events.send)
+            login = self._logins.login(command.run, command.token)
+            builder = self._builder if login is None else self._builder.acting_as(login)
+            run = QueryRun(command.run, job, build=builder.build, send=self._events.send)
             self._runs[command.run] = run
             run.start()
         elif isinstance(command, Stop) and (running := self._runs.get(command.run)) is not None:
@@ -104,6 +115,52 @@ class Runner:
             run.stop()
         for run in runs:
             run.join(STOP_TIMEOUT_S)
+        self._logins.close()
+
+
+class OwnerLogins:
+    """Tokens of the owners of what runs, in files that only this user reads; they are renewed while it runs."""
+
+    def __init__(self, agents: str, clock: Clock) -> None:
+        self._agents, self._clock = agents, clock
+        self._folder = Path(tempfile.mkdtemp(prefix="streamhouse-runner-"))
+        self._written: dict[int, float] = {}
+
+    def __repr__(self) -> str:
+        return f"<OwnerLogins runs={sorted(self._written)}>"
+
+    def login(self, run: int, token: str) -> AgentLogin | None:
+        """How a run logs in; None: agents ask nobody who he is."""
+        if not token:
+            return None
+        self._write(run, token)
+        return as_caller(self._agents, token_file=str(self._path(run)))
+
+    def renew(self, tokens: Mapping[int, str]) -> None:
+        """Not each one that comes: connections are made anew with a new token."""
+        now = self._clock.monotonic()
+        for run, token in tokens.items():
+            if now - self._written.get(run, now) >= RENEW_S:
+                self._write(run, token)
+
+    def keep(self, runs: Collection[int]) -> None:
+        """Drop those of other runs."""
+        for run in [run for run in self._written if run not in runs]:
+            del self._written[run]
+            self._path(run).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _path(self, run: int) -> Path:
+        return self._folder / f"token-{run}"
+
+    def _write(self, run: int, token: str) -> None:
+        staged = self._folder / f"new-{run}"
+        staged.touch(mode=0o600)
+        staged.write_text(token)
+        staged.replace(self._path(run))
+        self._written[run] = self._clock.monotonic()
 
 
 class LogForwarder(logging.Handler):
@@ -131,18 +188,21 @@ def main() -> None:
     spark = _spark(options)
     jvm_pid = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
     threading.Thread(target=_watch, args=(spark,), name="watch", daemon=True).start()
-    runner = Runner(PipelineBuilder(spark, agents=options.agents, checkpoints=options.checkpoints), events)
+    logins = OwnerLogins(options.agents, SystemClock())
+    runner = Runner(PipelineBuilder(spark, agents=options.agents, checkpoints=options.checkpoints), events, logins)
     logging.getLogger().addHandler(LogForwarder(runner))
     events.send(Ready(jvm_pid=jvm_pid, spark=spark.version))
     for line in sys.stdin.buffer:
         command = read_command(line)
         if isinstance(command, Renewed):
             deadline.renew(command.deadline)
+            logins.renew(command.tokens)
         elif isinstance(command, Exit):  # in a thread: the lease is renewed while queries stop
             threading.Thread(target=_leave, args=(runner, jvm_pid), name="leave", daemon=True).start()
         else:
             runner.do(command)
     # Also where the supervisor is gone: another supervisor may own these pipelines any moment, so nothing is awaited.
+    logins.close()
     _end(jvm_pid)
 
 

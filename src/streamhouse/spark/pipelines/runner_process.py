@@ -37,6 +37,8 @@ class RunnerCommand:
     master: str | None = None
     conf: tuple[str, ...] = ()
     module: str = MODULE
+    without: tuple[str, ...] = ()
+    """Variables of the environment that runners don't get: pipelines act as their owners, and as nobody else."""
 
     def command(self, name: str) -> list[str]:
         flags = ["--agents", self.agents, "--checkpoints", self.checkpoints, "--name", name]
@@ -107,6 +109,7 @@ async def start_runner(key: str, plan: RunnerCommand, on_event: OnEvent) -> Runn
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=handle,
+            env={name: value for name, value in os.environ.items() if name not in plan.without},
             start_new_session=True,
             limit=MAX_LINE_BYTES,
         )

@@ -42,6 +42,8 @@ class PipelineJob:
     last_batch: int | None = None
     late_rows: int = 0
     lineage: str = ""
+    refusal: str = ""
+    """Why agents let nobody run it; empty: it may run."""
 
     @property
     def options(self) -> PipelineOptions:
@@ -53,9 +55,9 @@ class PipelineJob:
         return self.given.get("isolation", "").strip().lower() == "own"
 
     @property
-    def version(self) -> tuple[int, int, int]:
+    def version(self) -> tuple[int, int, int, str]:
         """The version of the definition that a run executes: a new one needs a new run."""
-        return self.generation, self.revision, self.restarts
+        return self.generation, self.revision, self.restarts, self.refusal
 
     @property
     def has_run(self) -> bool:
@@ -67,7 +69,7 @@ class PipelineJob:
         return self.starting or self.options.starting
 
 
-def pipeline_job(pipeline: Mapping[str, Any], *, epoch: int, lineage: str = "") -> PipelineJob:
+def pipeline_job(pipeline: Mapping[str, Any], *, epoch: int, lineage: str = "", refusal: str = "") -> PipelineJob:
     """`pipeline` is the JSON object of an agent's response."""
     status = pipeline.get("status") or {}
     shape = pipeline.get("shape")
@@ -90,6 +92,7 @@ def pipeline_job(pipeline: Mapping[str, Any], *, epoch: int, lineage: str = "") 
         last_batch=status.get("batch_id") if is_its_own else None,
         late_rows=(status.get("late_rows") or 0) if is_its_own else 0,
         lineage=lineage,
+        refusal=refusal,
     )
 
 
@@ -98,12 +101,16 @@ def _frozen(value: Any) -> Any:
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start", tag_field="do"):
-    """`pipeline` is the JSON object of an agent's response."""
+    """`pipeline` is the JSON object of an agent's response. `token`: it runs as its owner; empty: nobody logs in."""
 
     run: int
     epoch: int
     lineage: str
     pipeline: dict[str, Any]
+    token: str = ""
+
+    def __repr__(self) -> str:
+        return f"Start(run={self.run}, epoch={self.epoch}, lineage={self.lineage!r})"  # never the token
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop", tag_field="do"):
@@ -111,9 +118,13 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop", tag_field="do"
 
 
 class Renewed(msgspec.Struct, frozen=True, kw_only=True, tag="renewed", tag_field="do"):
-    """Until when runs may go on, by the machine's monotonic clock; None: there are none."""
+    """Until when runs may go on, by the machine's monotonic clock; None: there are none. `tokens`: newer ones."""
 
     deadline: float | None
+    tokens: dict[int, str] = {}
+
+    def __repr__(self) -> str:
+        return f"Renewed(deadline={self.deadline})"  # never the tokens
 
 
 class Exit(msgspec.Struct, frozen=True, kw_only=True, tag="exit", tag_field="do"):

@@ -7,6 +7,7 @@ Leaves      decisions to `supervisor`, tables of topics to `pipelines.topic_tabl
 """
 
 import asyncio
+import os
 import signal
 import socket
 import tempfile
@@ -18,10 +19,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from streamhouse.client.http import Http
+from streamhouse.client.credentials import VARIABLES
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import MaintenanceSettings, PipelineSettings, TableSettings
 from streamhouse.errors import Misconfigured
+from streamhouse.model.access import SUPERVISOR
+from streamhouse.spark.agents.address import AgentLogin, open_http
+from streamhouse.spark.agents.process_login import process_credentials, take_cluster_secret
 from streamhouse.spark.agents.resources import SupervisorClient
 from streamhouse.spark.agents.run_replacements import MaintenanceClient
 from streamhouse.spark.maintenance.scheduler import JobPlan, MaintenanceScheduler, start_job
@@ -32,7 +36,10 @@ from streamhouse.spark.runtime.java import java_home
 
 REQUEST_TIMEOUT_S: Final = 4.0
 """Of a heartbeat: several fit into a lease."""
+TABLES_TIMEOUT_S: Final = 10.0
 DEFAULT_SLOTS: Final = 64
+OF_USERS: Final = tuple(name for name in VARIABLES if name.removeprefix("STREAMHOUSE_") not in ("CA", "CERT", "KEY"))
+"""Variables with logins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,16 +80,19 @@ async def supervise(
     name = f"{plan.name or host}-{ids.token()[:8]}"
     log = plan.log or Path(tempfile.gettempdir()) / f"streamhouse-pipelines-{name}.log"
     on_start(SupervisorStarts(name=name, log=log))
+    secret = take_cluster_secret(os.environ)
     children = RunnerCommand(
         agents=plan.agents,
         checkpoints=check_folder(plan.checkpoints),
         log=log,
         master=plan.master,
         conf=plan.conf,
+        without=OF_USERS if secret else (),
     )
+    login = AgentLogin(plan.agents, process_credentials(SUPERVISOR, name, secret))
     async with (
-        Http(plan.agents, timeout_s=REQUEST_TIMEOUT_S) as http,
-        Http(plan.agents) as asking,
+        open_http(login, timeout_s=REQUEST_TIMEOUT_S) as http,
+        open_http(plan.agents, timeout_s=TABLES_TIMEOUT_S) as asking,
         MaintenanceClient(plan.agents) as maintainers,
     ):
         agents = SupervisorClient(http, name=name, host=host, slots=plan.slots)

@@ -103,6 +103,7 @@ class Supervisor:
         self._lease = LeaseDeadline()
         self._cares: dict[str, PipelineState] = {}
         self._definitions: dict[str, Mapping[str, Any]] = {}
+        self._tokens: dict[str, str] = {}
         self._runs: dict[int, _Run] = {}
         self._children: dict[str, RunnerProcess | None] = {}
         self._child_failures: dict[str, tuple[int, float]] = {}
@@ -152,14 +153,19 @@ class Supervisor:
             log.warning("heartbeat failed; error=%s", error)
             return
         self._lease.renewed(sent_at, response["ttl_s"])
+        self._tokens = {each["pipeline"]["name"]: each.get("token", "") for each in response["assigned"]}
         for child in self._busy():
-            child.send(Renewed(deadline=self._lease.deadline))
+            child.send(Renewed(deadline=self._lease.deadline, tokens=self._tokens_for(child)))
         for name, count in lines.items():
             if (care := self._cares.get(name)) is not None:
                 for _ in range(min(count, len(care.lines))):
                     care.lines.popleft()
         if not self._stopping.is_set():
             self._take(response["assigned"])
+
+    def _tokens_for(self, child: RunnerProcess) -> dict[int, str]:
+        known = {number: self._tokens.get(run.job.name, "") for number, run in self._runs.items() if run.child is child}
+        return {number: token for number, token in known.items() if token}
 
     def _running(self) -> list[dict[str, Any]]:
         """What is ours or still runs here: whatever is left out is given to others."""
@@ -182,13 +188,14 @@ class Supervisor:
             self._news(name, "released")
             self._forget(name)
         for name, each in assignments.items():
-            job = pipeline_job(each["pipeline"], epoch=each["epoch"], lineage=each["lineage"])
+            refusal = each.get("refusal", "")
+            job = pipeline_job(each["pipeline"], epoch=each["epoch"], lineage=each["lineage"], refusal=refusal)
             care = self._cares.get(name)
             if care is not None and (care.job.epoch, care.job.version) == (job.epoch, job.version):
                 continue
             if care is not None:
                 self._forget(name)
-            self._news(name, "assigned" if care is None else "changed")
+            self._news(name, refusal or ("assigned" if care is None else "changed"))
             self._definitions[name] = each["pipeline"]
             self._cares[name] = PipelineState(job, backoff=self._backoff, ids=self._ids, now=self._clock.monotonic())
 
@@ -253,7 +260,8 @@ class Supervisor:
         care.started(number)
         child.send(Renewed(deadline=self._lease.deadline))
         pipeline = {**self._definitions[care.job.name], "status": care.status(self._clock.now_ms())}
-        child.send(Start(run=number, epoch=care.job.epoch, lineage=care.job.lineage, pipeline=pipeline))
+        token = self._tokens.get(care.job.name, "")
+        child.send(Start(run=number, epoch=care.job.epoch, lineage=care.job.lineage, pipeline=pipeline, token=token))
         self._has_news.set()
 
     # --- children

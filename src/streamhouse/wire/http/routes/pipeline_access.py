@@ -10,8 +10,9 @@ users early; what holds is that a pipeline acts with the rights of its owner whi
 from dataclasses import replace
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.security.security import Security
 from streamhouse.errors import UnknownPipeline, UnknownTable
-from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.access import ANONYMOUS, CLUSTER, Caller, Operation, Resource, ResourceType
 from streamhouse.model.pipeline import Definition, Kind, PipelineName
 from streamhouse.model.table import Connector
 from streamhouse.wire.authorization import RequestAccess
@@ -44,6 +45,18 @@ async def require_definition(broker: Broker, access: RequestAccess, definition: 
         await _require_table(broker, owner, Operation.READ, name)
     if definition.target:
         await _require_table(broker, owner, Operation.WRITE, definition.target)
+
+
+def refusal_of(security: Security, definition: Definition) -> str:
+    """Why a pipeline may not run, before it asks for anything; empty: it may. What it reads and writes is checked as it
+    does so."""
+    caller = Caller(principal=definition.runs_as or ANONYMOUS)
+    resource = Resource(ResourceType.PIPELINE, definition.name)
+    if caller.principal == ANONYMOUS and not security.access.may(caller, Operation.CREATE, resource):
+        return "nobody owns it: it was made before there were logins; do=apply it again, as the user it is to run as"
+    if definition.kind is Kind.PYTHON and not security.access.may(caller, Operation.RUN_CODE, CLUSTER):
+        return f"its owner may not run code; principal={definition.runs_as} needs=run-code on the cluster"
+    return ""
 
 
 async def _require_table(broker: Broker, access: RequestAccess, operation: Operation, name: str) -> None:

@@ -12,12 +12,13 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
-from streamhouse.model.access import SUPERVISOR, ResourceType
+from streamhouse.model.access import ANONYMOUS, SUPERVISOR, ResourceType
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.needs import needs, processes_only
 from streamhouse.model.pipeline import Heartbeat, StoredPipeline, Supervisor, SupervisorId
 from streamhouse.wire.http.errors import Unprocessable
 from streamhouse.wire.http.operations import MAX_INT, Call, NoQuery, Operation, json_response
+from streamhouse.wire.http.routes.pipeline_access import refusal_of
 from streamhouse.wire.http.routes.pipeline_types import PipelineView, RunningPipeline, pipeline_view, running_of
 
 TAG: Final = "supervisors"
@@ -33,11 +34,17 @@ class HeartbeatRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class AssignedPipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """`lineage` is the same for all pipelines of this name in this cluster: among them, a larger epoch is later."""
+    """`lineage` is the same for all pipelines of this name in this cluster: among them, a larger epoch is later.
+
+    `token`: with it the pipeline reads and writes as its owner, for a few minutes; empty where nobody logs in.
+    `refusal`: why it may not run now.
+    """
 
     epoch: int
     lineage: str
     pipeline: PipelineView
+    token: str = ""
+    refusal: str = ""
 
 
 class HeartbeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +80,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def beat_supervisor(call: Call[NoQuery, HeartbeatRequest]) -> Response:
         assigned = await supervisors.heartbeat(_heartbeat(_id(call), call.body))
         return json_response(
-            HeartbeatAnswer(ttl_s=supervisors.ttl_s, assigned=[_assigned(each, broker.cluster_id) for each in assigned])
+            HeartbeatAnswer(ttl_s=supervisors.ttl_s, assigned=[_assigned(each, broker) for each in assigned])
         )
 
     async def leave_supervisor(call: Call[NoQuery, None]) -> Response:
@@ -127,10 +134,18 @@ def _heartbeat(supervisor: SupervisorId, request: HeartbeatRequest) -> Heartbeat
     return Heartbeat(supervisor=supervisor, host=request.host, slots=request.slots, running=running)
 
 
-def _assigned(stored: StoredPipeline, cluster_id: str) -> AssignedPipeline:
+def _assigned(stored: StoredPipeline, broker: Broker) -> AssignedPipeline:
     assert stored.owner is not None  # it is assigned to this supervisor
-    lineage = f"{stored.name}@{cluster_id}"
-    return AssignedPipeline(epoch=stored.owner.epoch, lineage=lineage, pipeline=pipeline_view(stored))
+    definition, tokens = stored.pipeline.definition, broker.security.tokens
+    refusal = refusal_of(broker.security, definition) if broker.security.access.is_enabled else ""
+    token = "" if tokens is None or refusal else tokens.make(definition.runs_as or ANONYMOUS)
+    return AssignedPipeline(
+        epoch=stored.owner.epoch,
+        lineage=f"{stored.name}@{broker.cluster_id}",
+        pipeline=pipeline_view(stored),
+        token=token,
+        refusal=refusal,
+    )
 
 
 def _view(supervisor: Supervisor) -> SupervisorView:
