@@ -31,6 +31,7 @@ class FakeWorker:
         self.port = 0
         self.asked: list[dict[str, Any]] = []
         self.tokens: list[str] = []
+        self.headers: list[dict[str, str]] = []
         self.waiting = asyncio.Event()
         self._changed = asyncio.Condition()
         self.go = asyncio.Event()
@@ -58,6 +59,7 @@ class FakeWorker:
         async with self._changed:
             self._changed.notify_all()
         self.tokens.append(request.headers["authorization"])
+        self.headers.append(dict(request.headers))
         if told["sql"].startswith("wait"):
             self.waiting.set()
             await self._until_gone(request)

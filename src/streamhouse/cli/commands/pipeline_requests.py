@@ -138,6 +138,7 @@ def properties_of(pipeline: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("revision", f"{pipeline.get('revision')}, generation {pipeline.get('generation')}"),
         ("query", str(pipeline.get("query_id"))),
         ("supervisor", f"{owner['supervisor']} on {owner.get('host')}" if owner else UNKNOWN),
+        *([("runs as", str(pipeline["runs_as"]))] if pipeline.get("runs_as") else []),
         ("rows in", count(status.get("rows_in") or 0)),
         ("rate", f"{_number(status.get('input_rate'))} rows/s in, {_number(status.get('processed_rate'))} processed"),
         ("lag", f"{_number(status.get('lag_records'))} records"),
