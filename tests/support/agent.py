@@ -47,6 +47,11 @@ class LiveAgent:
             self.stop()
 
     @property
+    def address(self) -> str:
+        """Where HTTP clients find it."""
+        return self.http
+
+    @property
     def pid(self) -> int:
         assert self._process is not None, "the agent is not running"
         return self._process.pid

@@ -64,7 +64,7 @@ class LiveSupervisor:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "streamhouse", "pipelines", "run", "--agents", self._agent.http]
+        command = [sys.executable, "-m", "streamhouse", "pipelines", "run", "--agents", self._agent.address]
         command += ["--checkpoints", self._checkpoints, "--name", self.name, "--log", str(self.log)]
         command += ["--master", self._master, *(part for setting in self._settings for part in ("--conf", setting))]
         environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **self._environment}

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.acl_agent import PASSWORD, AclAgent, wait_until
+from tests.support.acl_agent import AclAgent, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -24,7 +24,7 @@ PIPELINE = "CREATE PIPELINE copy AS INSERT INTO copies SELECT * FROM STREAM(orde
 def running_worker(agent: AclAgent, folder: Path, **environment: str) -> Iterator[Path]:
     """`streamhouse sql serve`, until it is announced; yields its log."""
     log = folder / "worker.log"
-    command = [sys.executable, "-m", "streamhouse", "sql", "serve", "--agents", agent.http, "--memory", "1g"]
+    command = [sys.executable, "-m", "streamhouse", "sql", "serve", "--agents", agent.address, "--memory", "1g"]
     environ = {**os.environ, "STREAMHOUSE_SQL_FOLDER": str(folder / "homes"), "SPARK_LOCAL_IP": "127.0.0.1"}
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env={**environ, **environment}, cwd=folder)
@@ -97,17 +97,9 @@ def test_the_same_text_is_another_query_for_somebody_else(agent: AclAgent) -> No
 def test_only_those_with_the_right_ask(agent: AclAgent) -> None:
     denied = ask(agent, "carol", "SELECT 1")
     assert (denied.status_code, denied.json()["title"]) == (403, "AccessDenied")
-    for answer in (
-        httpx.post(f"http://{agent.http}/v1/sql", json={"sql": "SELECT 1"}, trust_env=False),
-        httpx.post(
-            f"http://{agent.http}/v1/sql",
-            json={"sql": "SELECT 1"},
-            auth=("alice", "wrong"),
-            trust_env=False,
-            timeout=30,
-        ),
-    ):
-        assert answer.status_code == 401
+    assert agent.send(None, "POST", "/v1/sql", json={"sql": "SELECT 1"}).status_code == 401
+    with agent.client("alice", "wrong") as client:
+        assert client.post("/v1/sql", json={"sql": "SELECT 1"}).status_code == 401
 
 
 def test_changes_need_the_callers_rights(agent: AclAgent) -> None:
@@ -137,11 +129,9 @@ def test_a_right_that_is_taken_away_ends_a_live_query(agent: AclAgent) -> None:
     agent.create_user("dave")
     agent.allow("dave", "run-sql", "cluster")
     agent.allow("dave", "read", "topic", "orders")
-    url, body = f"http://{agent.http}/v1/sql", {"sql": "SELECT id FROM STREAM(orders)", "starting": "earliest"}
+    body = {"sql": "SELECT id FROM STREAM(orders)", "starting": "earliest"}
     headers = {"accept": "application/x-ndjson"}
-    with httpx.stream(
-        "POST", url, json=body, headers=headers, auth=("dave", PASSWORD), timeout=60, trust_env=False
-    ) as live:
+    with agent.client("dave") as client, client.stream("POST", "/v1/sql", json=body, headers=headers) as live:
         lines = live.iter_lines()
         assert json.loads(next(lines)) == {"id": 0}
         agent.forbid("dave", "read", "topic", "orders")
@@ -156,9 +146,7 @@ def test_a_stranger_announces_no_worker(agent: AclAgent) -> None:
     before = len(workers(agent))
     for user in ("alice", "admin"):
         assert agent.send(user, "POST", "/v1/sql/workers/evil/heartbeat", json=beat).status_code == 403
-    assert (
-        httpx.post(f"http://{agent.http}/v1/sql/workers/evil/heartbeat", json=beat, trust_env=False).status_code == 401
-    )
+    assert agent.send(None, "POST", "/v1/sql/workers/evil/heartbeat", json=beat).status_code == 401
     assert len(workers(agent)) == before
 
 

@@ -56,6 +56,7 @@ _KNOWN: Final = (
     "schema",
     "decodeErrors",
     "metadataPrefix",
+    "storeAccess",
     *LOGIN_OPTIONS,
 )
 # Options of Kafka's connector that have no meaning here; ignored, so that its jobs run unchanged.
@@ -128,6 +129,8 @@ class ReadOptions:
     """All others have their bytes in these columns, too."""
     metadata_prefix: str = METADATA_PREFIX
     """Prefix of metadata columns, where records have columns of their own."""
+    through_agents: bool = False
+    """Agents read the object store for executors, which have no key to it."""
 
     @property
     def typed_topic(self) -> str:
@@ -173,6 +176,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOpt
         keep_errors=_decode_errors(options) != "fail",
         keep_values=_decode_errors(options) == "bytes",
         metadata_prefix=_metadata_prefix(options),
+        through_agents=_through_agents(options),
     )
 
 
@@ -294,6 +298,13 @@ def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     if text not in ("true", "false"):
         raise Misconfigured(f"neither true nor false; option={name} value={text!r} do=give one of these two")
     return text == "true"
+
+
+def _through_agents(options: Mapping[str, str]) -> bool:
+    text = options.get("storeaccess", "direct").strip().lower()
+    if text not in ("direct", "agents"):
+        raise Misconfigured(f"no such access; option=storeAccess value={text!r} do=direct or agents")
+    return text == "agents"
 
 
 def _late_start_is_latest(options: Mapping[str, str]) -> bool:

@@ -70,6 +70,7 @@ class ReadTask:
     fail_on_data_loss: bool = True
     from_ms: int | None = None
     until_ms: int | None = None
+    through_agents: bool = False
 
     def selection(self, required: Column, start: int, end: int) -> Selection:
         return Selection(required, start, end, self.from_ms, self.until_ms)
@@ -102,14 +103,14 @@ class RangeData:
 def read_split(split: InputSplit, task: ReadTask, shape: BatchBuilder) -> Iterator[pa.RecordBatch]:
     """The records of a split in order; the first rows come while later ones are still on their way."""
     prepare_worker_process()
-    handle = open_store(split.store)
+    decode, decode_runs = partial(_shaped, task, shape), partial(_decoded, task=task, shape=shape)
     for runs, piece in _runs_and_tails(split.pieces):
-        if piece is not None:
-            decode, fails = partial(_shaped, task, shape), task.fail_on_data_loss
-            yield from read_tail(piece, task.agents, decode, fail_on_data_loss=fails)
-        if runs:
-            decode_runs = partial(_decoded, task=task, shape=shape)
+        if runs and not task.through_agents:
+            handle = open_store(split.store)
             yield from _read_runs(handle.loop, handle.store, runs, task, decode_runs)
+            runs = []
+        for from_agents in (*runs, *([] if piece is None else [piece])):
+            yield from read_tail(from_agents, task.agents, decode, fail_on_data_loss=task.fail_on_data_loss)
 
 
 def read_runs(split: InputSplit, task: ReadTask, decode: Callable[[RangeRead, bytes], Iterator[T]]) -> Iterator[T]:
@@ -139,7 +140,8 @@ def _shaped(
 ) -> Iterator[pa.RecordBatch]:
     """Batches whose offsets are final already."""
     selection = task.selection(shape.required, piece.start, piece.end)
-    for columns in read_columns_in_parts(blocks, selection, limit_bytes=LIMIT_BYTES):
+    committed = drop_aborted(blocks, AbortedTransactions(piece.aborted)) if piece.aborted else blocks
+    for columns in read_columns_in_parts(committed, selection, limit_bytes=LIMIT_BYTES):
         yield shape.record_batch(columns, piece.partition)
 
 
@@ -345,5 +347,6 @@ def read(options: ReadOptions, output: OutputSchema, partition: InputPartition) 
         fail_on_data_loss=options.fail_on_data_loss,
         from_ms=partition.pushed.from_ms,
         until_ms=partition.pushed.until_ms,
+        through_agents=options.through_agents,
     )
     return read_split(partition.split, task, output.shape(options))

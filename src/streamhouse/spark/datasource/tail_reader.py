@@ -1,10 +1,11 @@
-"""Tail reader: records that are in no segment yet, from the leader of their partition.
+"""Tail reader: records from the leader of their partition, above all those that are in no segment yet.
 
 Data path   split -> **read_tail** -> agent's raw batches over HTTP -> Arrow -> Spark
 Owns        requests until the range is read; what error responses mean
 Leaves      finding the leader to the agent that gets the request; decoding to `split_reader`
 
-Records that are flushed meanwhile are still served by agents.
+Records that are flushed meanwhile are still served by agents, and so are segments, for executors without a key to the
+bucket.
 """
 
 import logging

@@ -167,7 +167,7 @@ class PipelineBuilder:
         folder = HadoopFolder(self._spark, path)
         anew = Catalog(self._agents)
         catalog = with_pinned(anew, folder, job.revision)
-        target = catalog.find(job.target) if job.kind is not Kind.VIEW else None
+        target = catalog.find_target(job.target) if job.kind is not Kind.VIEW else None
         is_lake = target is not None and target.connector in LAKE
         if is_lake:
             catalog = grown_catalog(catalog, anew, catalog.kept)
@@ -242,7 +242,7 @@ class PipelineBuilder:
     def _target(self, job: PipelineJob, catalog: Catalog, frame: DataFrame, options: PipelineOptions) -> Table:
         if job.kind is Kind.VIEW:
             return Table(name=job.name, connector=Connector.VIEW, key=job.key)
-        target = catalog.find(job.target)
+        target = catalog.find_target(job.target)
         if target is not None and target.connector is not Connector.TOPIC:
             return target
         return self._targets.topic(job, target, frame, options)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from streamhouse.clock import Clock, SystemClock
+from streamhouse.errors import AccessDenied
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.agents.address import AgentAddress
 from streamhouse.spark.connectors.topic import JSON, RAW, REGISTRY, metadata_columns
@@ -78,6 +79,13 @@ class Catalog:
         """
         entry = self._resolved(name, anew=anew)
         return entry.table if entry is not None else None
+
+    def find_target(self, name: str) -> Table | None:
+        """A table to write to: without columns that one would have to read records for, and may not."""
+        try:
+            return self.find(name)
+        except AccessDenied:
+            return _match_name(name, self._known())
 
     def origin(self, name: str) -> str:
         """Where a table's columns come from: declared, registered, `inferred from 812 JSON records`."""

@@ -257,7 +257,7 @@ def _twice(columns: Iterable[Column]) -> list[str]:
 def _target_problems(
     known: OverlayCatalog, statement: CreatePipeline, columns: Sequence[Column], text: str
 ) -> list[SqlDiagnostic]:
-    table = known.find(statement.target)
+    table = known.find_target(statement.target)
     if table is not None and table.connector is Connector.VIEW:
         what = f"{table.name} is a view, which is written by its own query"
         hint = "INSERT INTO a topic, or change the view's own query"
@@ -281,7 +281,7 @@ def _target(
     known: OverlayCatalog, statement: CreatePipeline, columns: Iterable[Column], options: PipelineOptions
 ) -> Table:
     """What later statements see of a target: its own definition, or the topic that it will be."""
-    table = known.find(statement.target)
+    table = known.find_target(statement.target)
     if table is not None and (table.text is not None or table.connector is not Connector.TOPIC):
         return table
     own = tuple(column for column in columns if column.name not in _OF_RECORDS)

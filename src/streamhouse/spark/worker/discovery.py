@@ -25,14 +25,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
 from streamhouse import __version__
+from streamhouse.client.addresses import agent_urls
 from streamhouse.client.credentials import Credentials
 from streamhouse.client.http import REFUSED, Http
 from streamhouse.clock import Clock, Ids
-from streamhouse.config import is_loopback, parse_address
+from streamhouse.config import is_loopback
 from streamhouse.errors import Misconfigured, StreamhouseError
 from streamhouse.spark.agents.address import AgentLogin, open_http
 
@@ -191,7 +193,7 @@ class WorkerRegistration:
 
 def reachable(host: str, agents: str) -> bool:
     """Whether these agents can reach a listener on `host`."""
-    return not is_loopback(host) or all(is_loopback(parse_address(each).host) for each in agents.split(","))
+    return not is_loopback(host) or all(is_loopback(urlsplit(url).hostname or "") for url in agent_urls(agents))
 
 
 async def register_worker(
