@@ -1,6 +1,7 @@
 """A supervisor's patience with one pipeline, its lease, and what it says: decided without a Spark."""
 
 import random
+from dataclasses import replace
 
 from streamhouse.clock import Ids
 from streamhouse.model.pipeline import Kind, Phase
@@ -204,3 +205,11 @@ def test_a_generation_has_run_when_its_own_status_says_so() -> None:
     assert job.is_alone
     assert job.shape is not None
     assert job.shape.streams == ("orders",)
+
+
+def test_what_may_not_run_is_failed_until_it_may() -> None:
+    refused = replace(JOB, refusal="nobody owns it")
+    subject = PipelineState(refused, backoff=Backoff(), ids=Ids(random.Random(1)), now=0.0)
+    assert not subject.is_due(1000.0)
+    assert (subject.status(0)["phase"], subject.status(0)["error"]) == ("failed", "nobody owns it")
+    assert refused.version != JOB.version  # so that it is begun anew

@@ -143,6 +143,32 @@ async def test_nobody_without_a_token_is_answered(scene: Scene) -> None:
         assert answer.status_code == 401
 
 
+async def test_agents_say_for_whom_they_ask_and_nobody_ends_a_query_of_somebody_else(scene: Scene) -> None:
+    def of(name: str) -> dict[str, str]:
+        named = {"streamhouse-caller": f"User%3A{name}", "streamhouse-caller-token": f"token of {name}"}
+        return {"authorization": "Bearer agents", **named}
+
+    waiting = asyncio.create_task(
+        scene.client.post("/v1/sql", json={"sql": "wait", "query_id": "q"}, headers=of("alice"))
+    )
+    await asyncio.to_thread(scene.engine.entered.acquire)
+    assert scene.engine.requests[0].caller == QueryCaller(name="User:alice", token="token of alice")
+    assert "token of alice" not in repr(scene.engine.requests[0])
+    for headers in (of("bob"), {"authorization": "Bearer own"}):
+        assert (await scene.client.delete("/v1/sql/queries/q", headers=headers)).status_code == 404
+    assert (await scene.client.post("/v1/sql", json={"sql": "rows", "query_id": "q"}, headers=of("bob"))).is_success
+    assert (await scene.client.delete("/v1/sql/queries/q", headers=of("alice"))).status_code == 204
+    assert (await waiting).status_code == 409
+
+
+async def test_a_worker_with_the_secret_asks_agents_for_whom_they_ask(scene: Scene) -> None:
+    scene.serving._needs_caller = True
+    headers = {"authorization": "Bearer agents", "streamhouse-caller": "User%3Aalice"}
+    assert (await scene.client.post("/v1/sql", json={"sql": "rows"}, headers=headers)).status_code == 403
+    assert not scene.engine.requests
+    assert (await scene.ask("rows")).is_success  # the worker's own user
+
+
 async def test_a_caller_with_the_agents_token_is_untrusted(scene: Scene) -> None:
     await scene.client.post("/v1/sql", json={"sql": "rows"}, headers={"authorization": "Bearer agents"})
     await scene.ask("rows")
