@@ -1,0 +1,55 @@
+"""Dashboards and alerts: every query names metrics that an agent has, and every alert says what to do."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from streamhouse.config import AgentSettings, GrpcSettings, HttpSettings, KafkaSettings, Settings
+from tests.wire.http.conftest import running
+from tools.dashboards import DASHBOARDS, FOLDER, dashboard, text_of
+
+ROOT = Path(__file__).parents[2]
+ALERTS = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"][0]["rules"]
+QUERIES = [query for name in DASHBOARDS for panel in dashboard(name)["panels"] for query in panel["targets"]]
+METRIC = re.compile(r"\b(?:streamhouse|kafka|process)_[a-z0-9_]+")
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_the_files_are_what_the_tool_writes(name: str) -> None:
+    assert (FOLDER / f"{name}.json").read_text() == text_of(name), "run: python -m tools.dashboards"
+    panels = json.loads(text_of(name))["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert all(panel["description"] for panel in panels)
+
+
+async def test_every_query_names_metrics_that_an_agent_has(tmp_path: Path) -> None:
+    settings = Settings(
+        agent=AgentSettings(data=str(tmp_path / "data")),
+        kafka=KafkaSettings(listen="127.0.0.1:0"),
+        http=HttpSettings(listen="127.0.0.1:0"),
+        grpc=GrpcSettings(listen=""),
+    )
+    async with running(settings) as site:
+        page = (await site.http.get("/metrics")).text
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE))
+    known = {name + end for name, kind in kinds.items() for end in _ends(kind)}
+    asked = {
+        name
+        for query in [*(each["expr"] for each in QUERIES), *(rule["expr"] for rule in ALERTS)]
+        for name in METRIC.findall(query)
+    }
+    assert len(asked) > 30
+    assert sorted(asked - known) == []
+
+
+def _ends(kind: str) -> tuple[str, ...]:
+    return ("", "_bucket", "_sum", "_count") if kind == "histogram" else ("",)
+
+
+def test_every_alert_has_its_runbook() -> None:
+    page = (ROOT / "docs" / "monitoring.md").read_text()
+    assert [rule["alert"] for rule in ALERTS] == re.findall(r"^### (\w+)$", page, re.MULTILINE)
+    assert all(rule["labels"]["severity"] in ("warning", "critical") for rule in ALERTS)
