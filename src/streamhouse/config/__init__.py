@@ -13,7 +13,15 @@ from streamhouse.config.encryption import EncryptionSettings
 from streamhouse.config.exposure import anonymous_listeners, check_exposure, exposure_warning
 from streamhouse.config.fields import MIB, Address, Section, about, is_loopback, parse_address, parse_number
 from streamhouse.config.listeners import GrpcSettings, HttpSettings, KafkaSettings
-from streamhouse.config.load import FLAGS, Explained, Source, explain_settings, load_settings, without_password
+from streamhouse.config.load import (
+    FLAGS,
+    Explained,
+    Source,
+    describe_settings,
+    explain_settings,
+    load_settings,
+    without_password,
+)
 from streamhouse.config.pipelines import (
     ExternalCommitSettings,
     MaintenanceSettings,
@@ -92,6 +100,7 @@ __all__ = [
     "about",
     "anonymous_listeners",
     "check_exposure",
+    "describe_settings",
     "explain_settings",
     "exposure_warning",
     "is_loopback",

@@ -147,6 +147,16 @@ def explain_settings(
     return tuple(_explain(field, settings, values.get(path)) for path, field in _BY_PATH.items())
 
 
+def describe_settings(settings: Settings) -> tuple[Explained, ...]:
+    """Every setting of a running agent. What isn't the default was set by an option, the environment or a file: which
+    of them is not remembered."""
+    return tuple(
+        _explain(field, settings, None if value == field.default else _RawValue(value, "file", "at the start"))
+        for field in _BY_PATH.values()
+        for value in [getattr(getattr(settings, field.section), field.name)]
+    )
+
+
 def without_password(url: str) -> str:
     return _PASSWORD.sub(r"\1:***@", url)
 

@@ -47,6 +47,7 @@ from streamhouse.wire.http.routes import (
     search,
     security,
     segments,
+    settings,
     sql,
     supervisors,
     tables,
@@ -68,14 +69,14 @@ def make_app(
 ) -> RequestLimits:
     """The HTTP port's application; `grpc` is the agent's advertised gRPC address, `console` the folder of the console,
     `peers` are the HTTP ports of other agents."""
-    settings = broker.settings.http
+    limits = broker.settings.http
     http_metrics = HttpMetrics(registry)
-    bodies = RequestBodies(settings)
+    bodies = RequestBodies(limits)
     encoding = SchemaEncoding(broker.settings.schemas)
     declared: list[Operation[Any, Any]] = [
         *topics.operations(broker),
         *produce.operations(broker, bodies, broker.schemas, encoding),
-        *fetch.operations(broker, broker.schemas, encoding, Streams(broker, settings, http_metrics)),
+        *fetch.operations(broker, broker.schemas, encoding, Streams(broker, limits, http_metrics)),
         *search.operations(broker, broker.schemas, encoding),
         *groups.operations(broker),
         *transactions.operations(broker),
@@ -93,6 +94,7 @@ def make_app(
         *cluster.operations(broker, cluster_id=cluster_id, grpc=grpc),
         *metrics.operations(broker, registry, peers),
         *doctor.operations(broker),
+        *settings.operations(broker),
         *damaged_wals.operations(broker),
         *security.operations(broker),
         *health.operations(broker, registry),
@@ -117,4 +119,4 @@ def make_app(
     authentication = Authentication(
         app, authenticator, open_paths=open_paths, open_below=PREFIX, quotas=broker.security.quotas, clock=SystemClock()
     )
-    return RequestLimits(authentication, settings, http_metrics)
+    return RequestLimits(authentication, limits, http_metrics)

@@ -49,8 +49,8 @@ export async function completions(names, before) {
   return { word, options: [...new Set(options)].slice(0, 12) };
 }
 
-export async function knownNames() {
-  const [tables, worker] = await Promise.allSettled([get("/v1/tables"), get("/v1/sql/complete")]);
+export async function knownNames(hasWorker) {
+  const [tables, worker] = await Promise.allSettled([get("/v1/tables"), hasWorker ? get("/v1/sql/complete") : {}]);
   const listed = (tables.value?.tables ?? []).flatMap((each) => [each.name, ...(each.columns ?? []).map((column) => column.name)]);
   const told = Object.values(worker.value ?? {}).flatMap((each) => (Array.isArray(each) ? each.filter((name) => typeof name === "string") : []));
   return [...new Set([...listed, ...told])];

@@ -41,7 +41,7 @@ export function Table({ label, columns, rows, rowKey, filter = "", empty = "Noth
           const isOpen = detail && opened === key;
           const toggle = (event) => detail && !event.target.closest("a, button, input") && setOpened(isOpen ? null : key);
           return html`<tr key=${key} class="${detail ? "is-clickable" : ""} ${isOpen ? "is-open" : ""}" onClick=${toggle}>
-            ${columns.map((each, index) => html`<td key=${each.id} class=${each.right ? "right" : ""}>
+            ${columns.map((each, index) => html`<td key=${each.id} class="${each.right ? "right" : ""} ${detail && index === 0 ? "nowrap" : ""}">
               ${detail && index === 0 && html`<button type="button" class="button quiet tiny" aria-expanded=${isOpen} aria-label="Details" onClick=${() => setOpened(isOpen ? null : key)}>${isOpen ? "▾" : "▸"}</button>`}
               ${each.cell ? each.cell(row) : String(each.value(row) ?? "–")}</td>`)}</tr>
             ${isOpen && html`<tr key=${`${key}/detail`}><td colspan=${columns.length}>${detail(row)}</td></tr>`}`;

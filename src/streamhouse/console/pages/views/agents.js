@@ -85,8 +85,8 @@ function Leases({ partitions, agents }) {
     { id: "to", label: "To", value: (row) => named(row.to) },
     { id: "epoch", label: "Epoch", right: true, value: (row) => row.epoch },
   ];
-  return html`<${Card} title="Leases" actions=${html`<span class="muted small">${plural(partitions.length, "partition")}; those without a leader are red</span>`}>
-      <div class="stack">${lanes.map(({ node, held }) => html`<div key=${String(node)} class="stack" style=${{ gap: "4px" }}><div class="row small"><strong>${node === null ? "Nobody" : `Agent ${node}`}</strong><span class="muted">${number(held.length)}</span></div>
-        <div class="row" style=${{ gap: "3px" }}>${held.slice(0, MAX_LEASES).map((each) => html`<i key=${place(each)} title=${`${place(each)}, epoch ${each.epoch}`} style=${{ width: "11px", height: "11px", borderRadius: "3px", background: node === null ? "var(--bad)" : `var(--c${(nodes.indexOf(node) % 8) + 1})` }}></i>`)}</div></div>`)}</div></${Card}>
+  return html`<${Card} title="Leases" actions=${html`<span class="muted small">${plural(partitions.length, "partition")}; grey ones have no lease now</span>`}>
+      <div class="stack">${lanes.map(({ node, held }) => html`<div key=${String(node)} class="stack" style=${{ gap: "4px" }}><div class="row small"><strong>${node === null ? "No lease" : `Agent ${node}`}</strong><span class="muted">${number(held.length)}</span></div>
+        <div class="row" style=${{ gap: "3px" }}>${held.slice(0, MAX_LEASES).map((each) => html`<i key=${place(each)} title=${`${place(each)}, epoch ${each.epoch}`} style=${{ width: "11px", height: "11px", borderRadius: "3px", background: node === null ? "var(--line-strong)" : `var(--c${(nodes.indexOf(node) % 8) + 1})` }}></i>`)}</div></div>`)}</div></${Card}>
     <${Card} title="Leases that moved since this page was opened" flush><${Table} label="Moves" urlSort=${false} columns=${columns} rows=${moves} rowKey=${(row) => `${row.place}/${row.epoch}/${row.at}`} empty="None. When an agent dies or is drained, its partitions appear here with their new leaders." /></${Card}>`;
 }

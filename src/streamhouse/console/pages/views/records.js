@@ -18,7 +18,7 @@ const DOWNLOAD_BYTES = 64 * 1024 * 1024;
 
 const column = (id, label, value, cell, right) => ({ id, label, value, cell, right });
 const COLUMNS = [
-  column("time", "Time", (row) => row.timestamp_ms, (row) => html`<span class="nowrap num">${preciseTime(row.timestamp_ms)}</span>`),
+  column("time", "Time", (row) => row.timestamp_ms, (row) => html`<span class="num">${preciseTime(row.timestamp_ms)}</span>`),
   column("partition", "Partition", (row) => row.partition, null, true),
   column("offset", "Offset", (row) => row.offset, (row) => number(row.offset), true),
   column("key", "Key", (row) => read(row.key).text, (row) => html`<span class="clip key ${row.key === null ? "muted" : ""}">${read(row.key).text}</span>`),

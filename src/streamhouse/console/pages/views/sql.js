@@ -21,10 +21,11 @@ export function Page() {
   const [busy, setBusy] = useState("");
   const abort = useRef(null);
   const workers = useData((signal) => get("/v1/sql/workers", {}, { signal }).catch(() => null), [], 10000);
+  const hasWorker = workers.data?.workers?.length > 0;
   useEffect(() => {
-    knownNames().then(setNames);
-    return () => abort.current?.abort();
-  }, []);
+    knownNames(hasWorker).then(setNames);
+  }, [hasWorker]);
+  useEffect(() => () => abort.current?.abort(), []);
   const stop = () => abort.current?.abort();
   const execute = async (sql) => {
     stop();
@@ -49,9 +50,8 @@ export function Page() {
     if (isQuery(sql)) await execute(sql);
     else await confirm({ title: "Run this statement?", action: "Run", about: "It may change tables, views or pipelines.", details: html`<pre class="code">${sql}</pre>`, run: () => execute(sql) });
   };
-  const noWorker = workers.data && !(workers.data.workers ?? []).length;
   return html`<${PageHead} title="SQL" about="Topics, views and tables are tables here; STREAM(topic) is what comes from now on." />
-    ${noWorker && html`<${Notice} kind="warn">No SQL worker answers queries now. Start one with <code>streamhouse sql serve</code>.</${Notice}>`}
+    ${workers.data && !hasWorker && html`<${Notice} kind="warn">No SQL worker answers queries now. Start one with <code>streamhouse sql serve</code>.</${Notice}>`}
     <${Card}><div class="stack">
       <${Editor} value=${text} names=${names} onRun=${start} onChange=${(value) => setText(value, { replace: true })} />
       <div class="row">

@@ -36,7 +36,7 @@ function TableList() {
 
 function TablePage({ name }) {
   const table = useData((signal) => get(path("v1", "tables", name), {}, { signal }), [name]);
-  const view = useData((signal) => get(path("v1", "views", name), {}, { signal }).catch((error) => (error.status === 404 ? null : Promise.reject(error))), [name], LIST_MS);
+  const view = useData((signal) => get("/v1/views", {}, { signal }).then(({ views }) => views.find((each) => each.name === name) ?? null), [name], LIST_MS);
   if (table.error && !table.data) return html`<${PageHead} title=${name} /><${Failure} error=${table.error} />`;
   return html`<${PageHead} title=${name} badge=${table.data && html`<${Badge}>${table.data.connector}</${Badge}>`} about=${view.data && `${number(view.data.rows)} rows, fresh as of ${ago(view.data.fresh_at_ms)}`}
       actions=${html`<a class="button primary" href=${href(["sql"], { text: `SELECT * FROM \`${name}\` LIMIT 100` })}>Query it</a>${table.data?.connector === "topic" && html`<a class="button" href=${href(["topics", name])}>Topic</a>`}`} />

@@ -49,7 +49,7 @@ function Partitions({ name }) {
   const partitions = useData((signal) => get(path("v1", "topics", name, "partitions"), {}, { signal }), [name], LIVE_MS);
   const columns = [
     { id: "partition", label: "Partition", value: (row) => row.partition, cell: (row) => html`<a href=${href(["topics", name], { tab: "records", partition: row.partition })}>${row.partition}</a>` },
-    { id: "leader", label: "Leader", value: (row) => row.leader ?? -1, cell: (row) => html`${row.leader === null ? html`<${Badge} kind="bad">no leader</${Badge}>` : `Agent ${row.leader}`} ${row.pinned_to !== null && html`<${Badge}>pinned</${Badge}>`}` },
+    { id: "leader", label: "Leader", value: (row) => row.leader ?? -1, cell: (row) => html`${row.leader === null ? html`<${Badge}>no lease</${Badge}>` : `Agent ${row.leader}`} ${row.pinned_to !== null && html`<${Badge}>pinned</${Badge}>`}` },
     { id: "start", label: "Log start", right: true, value: (row) => row.log_start, cell: (row) => number(row.log_start) },
     { id: "flushed", label: "In segments up to", right: true, value: (row) => row.flushed_end, cell: (row) => number(row.flushed_end) },
     { id: "end", label: "End", right: true, value: (row) => row.high_watermark ?? -1, cell: (row) => number(row.high_watermark) },

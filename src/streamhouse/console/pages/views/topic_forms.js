@@ -73,7 +73,7 @@ export function TopicSettings({ topic, onChanged }) {
     <${Loaded} of=${known}>${({ settings }) => {
       const rows = settings.map((each) => ({ ...each, value: topic.effective_settings[each.name], isOwn: each.name in topic.settings })).filter((each) => (own ? each.isOwn : true));
       const columns = [
-        { id: "name", label: "Setting", value: (row) => row.name, cell: (row) => html`<code class="break">${row.name}</code> ${row.isOwn && html`<${Badge} kind="info">own</${Badge}>`}` },
+        { id: "name", label: "Setting", value: (row) => row.name, cell: (row) => html`<code class="setting">${row.name}</code> ${row.isOwn && html`<${Badge} kind="info">own</${Badge}>`}` },
         { id: "value", label: "Value", value: (row) => row.value ?? "", cell: (row) => html`<span class="mono break">${row.value ?? "–"}</span><div class="muted small">${settingValue(row.name, row.value)}</div>` },
         { id: "about", label: "Meaning", value: (row) => row.about },
         { id: "change", label: "", cell: (row) => html`<button type="button" class="button tiny" aria-label=${`Change ${row.name}`} onClick=${() => changeSetting(topic, row, onChanged)}>Change</button>` },
