@@ -68,7 +68,7 @@ def test_records_are_nowhere_in_plaintext_and_survive_wrong_and_missing_keys(tmp
 
     for wrong, why in ((wrong_file(tmp_path), "has another key of this id"), (str(tmp_path / "no"), "can't be read")):
         started_twice_is_refused(LiveAgent(data, *encrypting(wrong), "--wal", wal), "key_id=k1", "encryption/", why)
-    started_twice_is_refused(LiveAgent(data, "--wal", wal), "key_id=k1", "encryption.kms is none")
+    started_twice_is_refused(LiveAgent(data, "--wal", wal), "key_id=k1", "no key service is set")
 
     with LiveAgent(data, *flags, *FLUSH) as agent:
         assert consumed(agent) == list(enumerate([*flushed, *waiting]))

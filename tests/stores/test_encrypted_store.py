@@ -341,7 +341,7 @@ async def test_an_agent_does_not_start_without_a_key_that_records_need(world: Wo
     (recorded,) = await recorded_keys(world.bucket)
     assert recorded.envelope.key_id == "old"
     await require_keys(world.bucket, keys)
-    with pytest.raises(Misconfigured, match=f"key_id=old recorded_in={recorded.object_key} why=encryption.kms is none"):
+    with pytest.raises(Misconfigured, match=f"key_id=old recorded_in={recorded.object_key} why=no key service is set"):
         await require_keys(world.bucket, None)
     key_file(world.file, "new")
     _, others, _ = world.agent()

@@ -2,13 +2,15 @@
 
 Data path   reading -> **objects** -> bucket or folder
 Owns        the thread with the loop, kept for the tasks that follow in the same process; several requests under way
-Leaves      requests and retries to `stores.objects`; credentials to the process's environment, where each cloud's
-            client looks for them
+Leaves      requests and retries to `stores.objects`; credentials and encryption keys to the process's environment,
+            where clients of clouds and key services look for them
 """
 
 import asyncio
+import logging
+import os
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
@@ -18,12 +20,18 @@ from prometheus_client import CollectorRegistry
 
 from streamhouse.client.loop_thread import LoopThread
 from streamhouse.clock import Ids, SystemClock
-from streamhouse.errors import Misconfigured
+from streamhouse.config import EncryptionSettings, load_settings
+from streamhouse.errors import Misconfigured, Unavailable
+from streamhouse.stores.encryption.open import open_data_keys
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.open import open_object_store
+from streamhouse.stores.objects.wrapping_keys import require_keys
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+ENCRYPTION_PREFIX: Final = "STREAMHOUSE_ENCRYPTION_"
 MAX_OPEN: Final = 8
 """Stores that a process keeps open: one for each cluster that its tasks read."""
 
@@ -42,7 +50,23 @@ def open_store(url: str) -> StoreHandle:
 
 
 async def _open(url: str) -> ObjectStore:
-    return open_object_store(url, clock=SystemClock(), ids=Ids(), registry=CollectorRegistry())
+    clock, keys = SystemClock(), None
+    encryption = encryption_settings(os.environ)
+    if encryption.kms != "none":
+        keys = open_data_keys(encryption, os.environ, clock)
+    store = open_object_store(url, clock=clock, ids=Ids(), registry=CollectorRegistry(), keys=keys)
+    if keys is None:
+        try:
+            await require_keys(store, None)
+        except Unavailable as error:  # credentials may not allow listings
+            log.warning("it is not known whether records are encrypted; why=%s", error)
+    return store
+
+
+def encryption_settings(environ: Mapping[str, str]) -> EncryptionSettings:
+    """The settings of encryption at rest that an executor's environment has; raises `Misconfigured`."""
+    own = {name: value for name, value in environ.items() if name.startswith(ENCRYPTION_PREFIX)}
+    return load_settings({}, own, Path(os.devnull)).encryption
 
 
 def _check_folder(url: str) -> None:

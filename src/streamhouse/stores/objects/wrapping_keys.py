@@ -62,7 +62,7 @@ async def try_keys(
     for recorded in await recorded_keys(objects):
         key_id = recorded.envelope.key_id
         if keys is None:
-            why = "encryption.kms is none"
+            why = "no key service is set (encryption.kms)"
             tried.append((recorded, DataKeyUnavailable(recorded.object_key, key_id=key_id, why=why)))
             continue
         try:
@@ -83,7 +83,7 @@ async def require_keys(objects: ObjectStore, keys: DataKeys | None) -> None:
         if error.is_away:
             raise error
         raise Misconfigured(
-            f"records in the store are encrypted with a key that this agent doesn't have; key_id={error.key_id} "
+            f"records in the store are encrypted with a key that isn't here; key_id={error.key_id} "
             f"recorded_in={error.where} why={error.why} do=give encryption.key this key back; if no object needs it "
             "any more, delete the object that records it"
         )
