@@ -43,6 +43,8 @@ COMMANDS = [
     "users create",
     "users list",
     "users delete",
+    "users passwd",
+    "whoami",
     "keys create",
     "keys list",
     "keys revoke",

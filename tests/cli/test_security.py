@@ -169,3 +169,20 @@ def test_quotas_are_set_in_the_units_that_people_write(run: Run, world: World) -
 def test_quotas_are_listed(run: Run, world: World) -> None:
     Requests(world, quotas={"quotas": [{"entity": {"user": "a", "client-id": "b"}, "limits": {}}]})
     assert "user a, client-id b  none" in run("quotas", "list").stdout
+
+
+def test_a_password_is_changed(run: Run, world: World) -> None:
+    sent = Requests(world, users__alice__password=httpx.Response(204))
+    result = run("users", "passwd", "alice", "--password-stdin", stdin="hunter23\n")
+    assert (result.exit_code, result.stdout) == (0, "changed the password of alice\n")
+    assert sent == [("PUT", "/v1/users/alice/password", {"password": "hunter23"})]
+    assert "hunter23" not in result.output
+
+
+def test_who_the_agent_takes_the_caller_for(run: Run, world: World) -> None:
+    me = {"principal": "User:alice", "groups": ["Group:ops"], "host": "10.0.0.7", "listener": "PUBLIC"}
+    Requests(world, whoami=me | {"unrestricted": False})
+    result = run("whoami")
+    assert result.stdout == "User:alice\n"
+    assert result.stderr == "from 10.0.0.7 through the listener PUBLIC; groups Group:ops\n"
+    assert json.loads(run("whoami", "--json").stdout)["principal"] == "User:alice"

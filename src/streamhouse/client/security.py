@@ -8,7 +8,7 @@ import httpx
 import msgspec
 
 from streamhouse.client.http import Http, error_from_response
-from streamhouse.client.security_types import KeyInfo, NewKey, QuotaInfo, Role, Rule, UserInfo
+from streamhouse.client.security_types import KeyInfo, Me, NewKey, QuotaInfo, Role, Rule, UserInfo
 from streamhouse.errors import Rejected
 
 T = TypeVar("T")
@@ -51,6 +51,13 @@ class Security:
     async def create_user(self, name: str, password: str) -> UserInfo:
         """Raises `UserExists`, and `InvalidCredentials` for a name or password that can't be."""
         return await self._send("POST", "/v1/users", UserInfo, body={"name": name, "password": password})
+
+    async def change_password(self, name: str, password: str) -> None:
+        """Everybody may change their own. Raises `UnknownUser`."""
+        await self._content("PUT", f"/v1/users/{_quoted(name)}/password", body={"password": password})
+
+    async def who_am_i(self) -> Me:
+        return await self._send("GET", "/v1/whoami", Me)
 
     async def delete_user(self, name: str) -> None:
         """Delete a user, with its keys and roles; raises `UnknownUser`."""

@@ -16,6 +16,16 @@ class UserInfo(msgspec.Struct, frozen=True, kw_only=True):
     mechanisms: list[str] = []
 
 
+class Me(msgspec.Struct, frozen=True, kw_only=True):
+    """Who the agent takes the caller for; `unrestricted`: it may do everything."""
+
+    principal: str
+    groups: list[str] = []
+    host: str
+    listener: str
+    unrestricted: bool
+
+
 class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
     """An API key, without its secret; `expires_at_ms` None: until it is revoked."""
 

@@ -10,11 +10,11 @@ from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
 from streamhouse.cli.options import Agents, AsJson, Yes, http_addresses
 from streamhouse.cli.output import Column, format_time, print_json, print_line, print_note, print_table
 from streamhouse.cli.typer_setup import Command, command_group, help_text
-from streamhouse.client.security_types import KeyInfo, NewKey, UserInfo
+from streamhouse.client.security_types import KeyInfo, Me, NewKey, UserInfo
 from streamhouse.config import parse_number
 from streamhouse.errors import Misconfigured
 
-app = command_group("Create, list and delete users.")
+app = command_group("Create, list and delete users, and change passwords.")
 keys = command_group("Create, list and revoke API keys.")
 
 MAX_PASSWORD_BYTES: Final = 64 * 1024
@@ -67,6 +67,66 @@ def _new_password(name: str, *, from_stdin: bool) -> str:
 async def _create(deps: Dependencies, address: str, name: str, password: str) -> UserInfo:
     async with deps.http(address) as http:
         return await deps.security(http).create_user(name, password)
+
+
+@app.command(
+    "passwd",
+    cls=Command,
+    help=help_text(
+        "Give a user another password. Everybody may change their own. Open Kafka connections of the user end within a "
+        "second, and its clients have to log in with the new one.",
+        "streamhouse users passwd alice",
+        "streamhouse users passwd alice --password-stdin < password.txt",
+    ),
+)
+def passwd(
+    context: typer.Context,
+    name: UserName,
+    password_stdin: Annotated[bool, typer.Option("--password-stdin", help="Read the new password from stdin.")] = False,
+    agents: Agents = None,
+    as_json: AsJson = False,
+) -> None:
+    deps = dependencies_of(context)
+    run(_passwd(deps, http_addresses(agents), name, _new_password(name, from_stdin=password_stdin)))
+    if as_json:
+        print_json({"changed": name})
+    else:
+        print_line(f"changed the password of {name}", color="green")
+
+
+async def _passwd(deps: Dependencies, address: str, name: str, password: str) -> None:
+    async with deps.http(address) as http:
+        await deps.security(http).change_password(name, password)
+
+
+WHOAMI_HELP: Final = help_text(
+    "Show who the agent takes you for: the user of your password, key, token or certificate, its groups, and the "
+    "address and listener that you came through.",
+    "streamhouse whoami",
+    "streamhouse whoami --user alice --password-file alice.txt --json",
+)
+
+
+def whoami(context: typer.Context, agents: Agents = None, as_json: AsJson = False) -> None:
+    me = run(_who_am_i(dependencies_of(context), http_addresses(agents)))
+    if as_json:
+        print_json(msgspec.to_builtins(me))
+        return
+    print_line(me.principal)
+    print_note(
+        "; ".join(
+            (
+                f"from {me.host} through the listener {me.listener}",
+                *([f"groups {', '.join(me.groups)}"] if me.groups else []),
+                *(["may do everything: there is no access control"] if me.unrestricted else []),
+            )
+        )
+    )
+
+
+async def _who_am_i(deps: Dependencies, address: str) -> Me:
+    async with deps.http(address) as http:
+        return await deps.security(http).who_am_i()
 
 
 @app.command(
