@@ -8,12 +8,14 @@ import httpx
 import pytest
 import typer
 
+from streamhouse.cli.dependencies import Dependencies
 from streamhouse.cli.login import login_credentials
 from streamhouse.cli.main import app
 from streamhouse.cli.typer_setup import ADDRESSES
 from streamhouse.client.credentials import Credentials
 from streamhouse.client.kafka_admin import Admin
 from streamhouse.errors import Misconfigured
+from streamhouse.spark.worker.discovery import runtime_dir
 from tests.cli.conftest import Run
 from tests.cli.fakes import FakeDependencies, World
 from tests.support.tls import Authority
@@ -111,3 +113,17 @@ def test_the_first_listener_of_the_settings_is_asked(run: Run, world: World) -> 
     env = {"STREAMHOUSE_KAFKA_LISTEN": "IN://127.0.0.1:7,OUT://127.0.0.1:8", "STREAMHOUSE_HTTP_PROTOCOL": "SSL"}
     assert "no agent answers on 127.0.0.1:7;" in run("topics", "list", env=env).stderr
     assert "no agent answers on https://127.0.0.1:8080" in run("transactions", "list", env=env).stderr
+
+
+def test_spark_and_its_processes_log_in_as_the_command_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("STREAMHOUSE_TOKEN", "somebody else's")
+    monkeypatch.setenv("STREAMHOUSE_USER", "bob")
+    monkeypatch.setenv("STREAMHOUSE_SQL_FOLDER", str(tmp_path))
+    for name in ("STREAMHOUSE_PASSWORD", "STREAMHOUSE_CA"):
+        monkeypatch.delenv(name, raising=False)
+    dependencies = Dependencies()
+    dependencies.credentials = Credentials(user="alice", password="hunter22", ca="ca.pem")
+    dependencies.export_login()
+    assert Credentials.from_environment(os.environ) == dependencies.credentials
+    home = runtime_dir("a:1", {**os.environ, "STREAMHOUSE_USER": "carol"})
+    assert runtime_dir("a:1", os.environ).folder != home.folder  # each login has a SQL worker of its own

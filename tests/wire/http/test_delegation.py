@@ -6,7 +6,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from streamhouse.config import PipelineSettings
+from streamhouse.config import HttpSettings, PipelineSettings
 from streamhouse.model.access import GROUP, USER, Operation, Principal, ResourceType
 from streamhouse.model.cluster_tokens import ClusterTokens
 from tests.broker.conftest import MakeWorld
@@ -133,3 +133,18 @@ async def test_what_was_applied_before_there_were_logins_runs_when_somebody_appl
     answer = await http.put("/v1/pipelines/totals", json=SQL, headers=alice)
     assert (answer.json()["outcome"], answer.json()["pipeline"]["runs_as"]) == ("unchanged", "User:alice")
     assert (await _assigned(secure, http))["refusal"] == ""
+
+
+async def test_tokens_of_users_go_over_no_network_that_anybody_reads(make_world: MakeWorld) -> None:
+    secure = await secure_world(make_world, http=HttpSettings(protocol="SASL_SSL"))
+    async with serving(secure.broker) as http:
+        headers = bearer(secure.token("Worker"))
+
+        async def beat(address: str) -> httpx.Response:
+            body = {"address": address, "token": "t", "busy": 0}
+            return await http.post("/v1/sql/workers/w/heartbeat", json=body, headers=headers)
+
+        assert (await beat("127.0.0.1:9")).is_success
+        refused = await beat("10.0.0.9:9")
+        assert (refused.status_code, "needs TLS" in refused.text) == (422, True)
+        assert "security.tls_ca" in (await beat("https://10.0.0.9:9")).text

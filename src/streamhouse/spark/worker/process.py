@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any, Final
@@ -26,6 +27,8 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from streamhouse.clock import Clock, Ids, SystemClock
+from streamhouse.config import is_loopback, load_settings
+from streamhouse.config.secrets import read_secret
 from streamhouse.errors import Misconfigured, StreamhouseError
 from streamhouse.model.access import WORKER
 from streamhouse.spark.agents.address import AgentLogin
@@ -44,6 +47,7 @@ from streamhouse.spark.worker.http_app import WorkerApp
 from streamhouse.spark.worker.query_executor import QueryExecutor, SqlLimits
 
 MASTER: Final = "local[*]"
+LOOPBACK: Final = "127.0.0.1"
 _CONTEXTS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
@@ -103,6 +107,18 @@ class WorkerPlan:
     port: int = 0
     master: str = MASTER
     limits: SqlLimits = field(default_factory=SqlLimits)
+
+    @property
+    def tls(self) -> dict[str, str]:
+        """Uvicorn's options of TLS, for agents on other machines: the certificate is that of `security`; else empty."""
+        security = load_settings({}, os.environ).security
+        if is_loopback(self.host) or not security.tls_certificate:
+            return {}
+        files = {"ssl_certfile": security.tls_certificate, "ssl_keyfile": security.tls_key}
+        if not security.tls_key_password:
+            return files
+        password = read_secret(security.tls_key_password, os.environ, setting="security.tls_key_password")
+        return {**files, "ssl_keyfile_password": password}
 
 
 def run_worker(plan: WorkerPlan, *, on_ready: Callable[[Worker], None] | None = None) -> None:
@@ -173,9 +189,30 @@ class _WorkerProcess:
 
     async def run(self) -> None:
         """Run until a signal ends the server, or it was idle for long."""
-        listener = listen(self._plan.host, self._plan.port)
-        worker = self._describe(listener)
-        server = _Server(
+        listener, tls = listen(self._plan.host, self._plan.port), self._plan.tls
+        own = listen(LOOPBACK, 0) if tls else listener  # this machine's shells need no certificate
+        servers = [(self._server({}), own), *([(self._server(tls), listener)] if tls else [])]
+        worker = self._describe(own)
+        self._home.publish(worker)
+        if self._on_ready is not None:
+            self._on_ready(worker)
+        stop = partial(_stop_serving, [server for server, _ in servers])
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop)
+        Thread(target=self._answering.warm, name="warm", daemon=True).start()
+        beside = [asyncio.create_task(self._end_idle(stop), name="idle")]
+        if reachable(self._plan.host, self._plan.agents):
+            address = f"https://{self._plan.host}:{listener.getsockname()[1]}" if tls else worker.address
+            beside.append(asyncio.create_task(self._announce(worker, address), name="announcing"))
+        try:
+            await asyncio.gather(*(server.serve(sockets=[socket_]) for server, socket_ in servers))
+        finally:
+            self._home.forget()
+            self._serving.close()
+            await _ended(beside)
+
+    def _server(self, tls: dict[str, Any]) -> _Server:
+        return _Server(
             uvicorn.Config(
                 self._serving.app,
                 ws="none",
@@ -184,23 +221,9 @@ class _WorkerProcess:
                 access_log=False,
                 server_header=False,
                 timeout_graceful_shutdown=GRACE_S,
+                **tls,
             )
         )
-        self._home.publish(worker)
-        if self._on_ready is not None:
-            self._on_ready(worker)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, _stop_serving, server)
-        Thread(target=self._answering.warm, name="warm", daemon=True).start()
-        beside = [asyncio.create_task(self._end_idle(server), name="idle")]
-        if reachable(self._plan.host, self._plan.agents):
-            beside.append(asyncio.create_task(self._announce(worker), name="announcing"))
-        try:
-            await server.serve(sockets=[listener])
-        finally:
-            self._home.forget()
-            self._serving.close()
-            await _ended(beside)
 
     def _describe(self, listener: socket.socket) -> Worker:
         host, port = listener.getsockname()[:2]
@@ -213,20 +236,20 @@ class _WorkerProcess:
             started_at_ms=self._clock.now_ms(),
         )
 
-    async def _announce(self, worker: Worker) -> None:
+    async def _announce(self, worker: Worker, address: str) -> None:
         registration = WorkerRegistration(
             worker=f"{socket.gethostname()}-{worker.pid}-{self._agents_token[:8]}",
-            address=worker.address,
+            address=address,
             token=self._agents_token,
         )
         login = AgentLogin(self._plan.agents, process_credentials(WORKER, registration.worker, self._secret))
         await register_worker(login, registration, busy=lambda: self._serving.busy, clock=self._clock, ids=self._ids)
 
-    async def _end_idle(self, server: uvicorn.Server) -> None:
+    async def _end_idle(self, stop: Callable[[], None]) -> None:
         while self._serving.idle_s < self._plan.limits.idle_s:
             await self._clock.sleep(POLL_S)
         log.warning("idle timeout; worker exits", extra={"idle_s": self._plan.limits.idle_s})
-        _stop_serving(server)
+        stop()
 
 
 async def _ended(tasks: Sequence["asyncio.Task[None]"]) -> None:
@@ -235,8 +258,9 @@ async def _ended(tasks: Sequence["asyncio.Task[None]"]) -> None:
     await asyncio.wait(tasks, timeout=GRACE_S)
 
 
-def _stop_serving(server: uvicorn.Server) -> None:
-    server.should_exit = True
+def _stop_serving(servers: Sequence[uvicorn.Server]) -> None:
+    for server in servers:
+        server.should_exit = True
 
 
 def _stop(spark: SparkSession) -> None:

@@ -7,6 +7,7 @@ Leaves      the list of workers to `pipelines.workers`, running queries to `spar
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Final
@@ -36,8 +37,11 @@ FORWARDED_PREFIX: Final = "streamhouse-"
 
 
 class SqlProxy:
-    def __init__(self, settings: SqlSettings, workers: SqlWorkers, tokens: ClusterTokens | None) -> None:
-        """`tokens` None: nobody logs in at agents, and nobody is told to workers."""
+    def __init__(
+        self, settings: SqlSettings, workers: SqlWorkers, tokens: ClusterTokens | None, *, ca: str = ""
+    ) -> None:
+        """`tokens` None: nobody logs in at agents, and nobody is told to workers. `ca` signs workers' certificates."""
+        self._tls = ssl.create_default_context(cafile=ca) if ca else False  # then no worker has TLS
         self._settings = settings
         self._workers = workers
         self._tokens = tokens
@@ -125,8 +129,8 @@ class SqlProxy:
 
     def _client(self, timeout_s: float) -> httpx.AsyncClient:
         timeout = httpx.Timeout(timeout_s, connect=self._settings.connect_timeout_s)
-        # Proxies of the environment are not used; workers speak plain HTTP, so no certificates are loaded.
-        return httpx.AsyncClient(timeout=timeout, trust_env=False, verify=False)
+        # Proxies of the environment are not used; workers have TLS where agents have it, with the same authority.
+        return httpx.AsyncClient(timeout=timeout, trust_env=False, verify=self._tls)
 
 
 class _ProxiedResponse(StreamingResponse):
@@ -178,7 +182,7 @@ async def _disconnected(request: Request) -> None:
 
 
 def _url(worker: SqlWorker, path: str) -> str:
-    return f"http://{worker.address}{path}"
+    return f"{worker.address if '://' in worker.address else f'http://{worker.address}'}{path}"
 
 
 def _headers(worker: SqlWorker) -> dict[str, str]:

@@ -17,10 +17,13 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
+from streamhouse.config.exposure import http_listeners
+from streamhouse.config.fields import is_loopback, parse_address
 from streamhouse.model.access import WORKER, ResourceType
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.needs import needs, processes_only
 from streamhouse.model.pipeline import SqlWorker, WorkerId
+from streamhouse.wire.http.errors import Unprocessable
 from streamhouse.wire.http.operations import (
     MAX_BODY_BYTES,
     MAX_INT,
@@ -87,9 +90,9 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The address of a worker, and the token that requests to it must have."""
+    """The address of a worker, with https:// where it has TLS, and the token that requests to it must have."""
 
-    address: Annotated[str, Meta(pattern=r"^([A-Za-z0-9.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):[0-9]{1,5}\Z")]
+    address: Annotated[str, Meta(pattern=r"^(https://)?([A-Za-z0-9.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):[0-9]{1,5}\Z")]
     token: Annotated[str, Meta(min_length=1, max_length=500, pattern=r"^[\x21-\x7E]+\Z")]
     busy: Annotated[int, Meta(ge=0, le=MAX_INT)] = 0
 
@@ -114,7 +117,7 @@ class SqlCalls:
 
     def __init__(self, broker: Broker) -> None:
         self._settings = broker.settings.sql
-        self._proxy = SqlProxy(self._settings, broker.sql, broker.security.tokens)
+        self._proxy = SqlProxy(self._settings, broker.sql, broker.security.tokens, ca=broker.settings.security.tls_ca)
 
     async def ask_sql(self, call: Call[NoQuery, Question]) -> Response:
         request = msgspec.structs.asdict(call.body)
@@ -202,6 +205,7 @@ def _workers(broker: Broker) -> list[Operation[Any, Any]]:
 
     async def beat_sql_worker(call: Call[NoQuery, WorkerBeat]) -> Response:
         body = call.body
+        _check_address(broker, body.address)
         await broker.sql.beat(SqlWorker(worker=_id(call), address=body.address, token=body.token, busy=body.busy))
         return json_response(BeatAnswer(ttl_s=broker.sql.ttl_s))
 
@@ -243,6 +247,19 @@ def _workers(broker: Broker) -> list[Operation[Any, Any]]:
             status=204,
         ),
     ]
+
+
+def _check_address(broker: Broker, address: str) -> None:
+    """Raise `Unprocessable` for a worker to which tokens of users would go over a network that anybody reads."""
+    scheme, _, rest = address.rpartition("://")
+    has_tls = http_listeners(broker.settings)[0].protocol.has_tls
+    if scheme and not broker.settings.security.tls_ca:
+        raise Unprocessable("agents need security.tls_ca, the authority of SQL workers' certificates")
+    if has_tls and not scheme and not is_loopback(parse_address(rest).host):
+        raise Unprocessable(
+            "a SQL worker on another machine needs TLS, as the agents have it: set security.tls_certificate and"
+            " security.tls_key for `streamhouse sql serve`, too"
+        )
 
 
 def _id(call: Call[Any, Any]) -> WorkerId:
