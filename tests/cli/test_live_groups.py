@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from streamhouse.cli.commands.support_bundle import without_secrets
 from streamhouse.cli.main import app
 from tests.cli.test_live import LIMIT_S, Agent, command, environment, start
 
@@ -197,3 +199,31 @@ def test_top_shows_agents_topics_and_groups_with_rates(live: Live) -> None:
     table = output_of(live("top", "--count", "1", "--every", "0.5"))
     assert "in/s" in table
     assert "busy" in table
+
+
+def test_a_support_archive_has_what_helpers_need_and_no_secrets(live: Live, tmp_path: Path) -> None:
+    output_of(live("topics", "create", "supported"))
+    archive = tmp_path / "support.tar.gz"
+    result = live("doctor", "--bundle", str(archive))
+    assert (result.stderr.strip(), archive.stat().st_mode & 0o777) == (f"wrote {archive}", 0o600)
+    with tarfile.open(archive) as opened:
+        pages = {name.removeprefix("streamhouse-support/"): opened.extractfile(name) for name in opened.getnames()}
+        assert {"about.json", "checks.json", "agent-1/checks.json", "agent-1/metrics.txt", "lag.json"} <= set(pages)
+        topics = pages["topics.json"]
+        assert topics is not None
+        assert b"supported" in topics.read()
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({"password": "s3cret", "user": "u"}, {"password": "(hidden)", "user": "u"}),
+        ({"options": [{"sasl.password": "s3cret"}]}, {"options": [{"sasl.password": "(hidden)"}]}),
+        ({"url": "postgres://u:s3cret@host/db"}, {"url": "postgres://u:(hidden)@host/db"}),
+        ({"text": "WITH (password = 's3cret', n = 1)"}, {"text": "WITH (password = (hidden), n = 1)"}),
+        ({"text": "?token=s3cret&a=1"}, {"text": "?token=(hidden)&a=1"}),
+        ({"lag": 3, "tokens": 5}, {"lag": 3, "tokens": 5}),
+    ],
+)
+def test_what_may_be_a_secret_is_hidden(given: dict[str, object], kept: dict[str, object]) -> None:
+    assert without_secrets(given) == kept

@@ -1,11 +1,13 @@
 """Commands `streamhouse agents list|drain` and `streamhouse doctor`."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from msgspec.structs import replace
 
+from streamhouse.cli.commands.support_bundle import write_bundle
 from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
 from streamhouse.cli.options import Agents, AsJson, http_addresses
 from streamhouse.cli.output import (
@@ -17,6 +19,7 @@ from streamhouse.cli.output import (
     print_error,
     print_json,
     print_line,
+    print_note,
     print_table,
 )
 from streamhouse.cli.typer_setup import Command, command_group, help_text
@@ -187,10 +190,28 @@ HELP = help_text(
     "Exit code 0: healthy; 1: warnings; 2: failures, or no agent answers.",
     "streamhouse doctor",
     "streamhouse doctor --json --agents 127.0.0.1:8081",
+    "streamhouse doctor --bundle support.tar.gz",
 )
 
 
-def doctor(context: typer.Context, agents: Agents = None, as_json: AsJson = False) -> None:
+def doctor(
+    context: typer.Context,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            "--bundle",
+            metavar="FILE",
+            dir_okay=False,
+            show_default=False,
+            help="Also write a support archive: checks, metrics, topics, groups, pipelines; no records, no secrets.",
+        ),
+    ] = None,
+    agents: Agents = None,
+    as_json: AsJson = False,
+) -> None:
+    if bundle is not None:
+        missing = run(write_bundle(dependencies_of(context), http_addresses(agents), bundle))
+        print_note(f"wrote {bundle}" + "".join(f"; without {name}: {why}" for name, why in missing.items()))
     try:
         checkup = run(dependencies_of(context).cluster_client(http_addresses(agents)).examine())
     except StreamhouseError as error:
