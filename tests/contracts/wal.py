@@ -79,7 +79,7 @@ class WalContract:
         assert await read_all(wals()) == []
 
     async def test_too_much_at_once_is_refused_and_the_log_goes_on(self, wals: MakeWals) -> None:
-        wal = await wals(max_pending_bytes=2 * (1000 + ENTRY_HEADER_BYTES)).open(FIRST)
+        wal = await wals(max_pending_bytes=2 * (1100 + ENTRY_HEADER_BYTES)).open(FIRST)
         commits = [wal.append([entry(n, bytes(1000))]) for n in range(2)]
         with pytest.raises(Overloaded):
             wal.append([entry(2, bytes(1000))])
