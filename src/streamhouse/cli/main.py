@@ -20,6 +20,7 @@ from streamhouse.cli.commands import (
     dev,
     groups,
     lag,
+    mcp,
     partitions,
     pipelines,
     produce,
@@ -198,6 +199,7 @@ app.command("restore", cls=Command, help=spark_jobs.RESTORE_HELP, short_help="Lo
 app.command("recover", cls=Command, help=recover.HELP, short_help="Rebuild a lost or outdated metadata database.")(
     recover.recover
 )
+app.command("mcp", cls=Command, help=mcp.HELP, short_help="Serve the cluster to an assistant, read only.")(mcp.mcp)
 app.add_typer(spark.app, name="spark")
 app.add_typer(dev.app, name="dev")
 
