@@ -31,7 +31,7 @@ from streamhouse.format.records import decode_batch
 from streamhouse.model.access import AGENT, Principal
 from streamhouse.model.cluster_tokens import ClusterTokens
 from streamhouse.model.fetch import PartitionFetch
-from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.names import PartitionId, SessionId, TopicPartition
 from streamhouse.model.record import Receipt, StoredRecord
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.open import open_metadata_store
@@ -44,12 +44,15 @@ from streamhouse.wire.listener import OpenListener, bind
 from tests.wire.kafka.talk import until
 
 MANY_BYTES = 1 << 24
+LEASE_LEFT_S = 1.0
+"""How long the leases of an agent last after it was killed."""
 SETTINGS = Settings(
     cluster=ClusterSettings(refresh_s=0.05),
     flush=FlushSettings(check_s=0.01, age_s=600.0),
     wal=WalSettings(kind="object", window_ms=1),
     groups=GroupSettings(shards=8, initial_rebalance_delay_s=0.0),
-    lease=LeaseSettings(ttl_s=4.0, takeover_s=1.0, renew_s=0.2, margin_s=0.2),
+    # So long that no living agent loses its leases, however busy the machine; a killed one's end after `LEASE_LEFT_S`.
+    lease=LeaseSettings(ttl_s=60.0, takeover_s=1.0, renew_s=0.2, margin_s=0.2),
     records=RecordSettings(stored_look_s=0.02),
 )
 
@@ -117,7 +120,9 @@ class Member:
             registry=CollectorRegistry(),
             cluster_id="a-team",
         )
+        self._metadata = metadata
         self._running: asyncio.Task[None] | None = None
+        self._expiring: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await self.broker.start()
@@ -129,17 +134,27 @@ class Member:
             self.broker.stop()
             await self._running
             await self._close()
+        if self._expiring is not None:
+            self._expiring.cancel()
+            await asyncio.gather(self._expiring, return_exceptions=True)
 
     async def kill(self) -> None:
         """Nothing is flushed, nothing is given up. Its network goes a little earlier than itself, so that some of what
         it made durable is never acknowledged."""
         assert self._running is not None
+        assert self.broker.agent_session is not None
+        session_id = self.broker.agent_session.session.session_id
         for connection in self.server.connections:
             connection.abort("test", "killed")
         await asyncio.sleep(0.02)
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
+        self._expiring = asyncio.create_task(self._expire(session_id))
         await self._close()
+
+    async def _expire(self, session_id: SessionId) -> None:
+        await asyncio.sleep(LEASE_LEFT_S)
+        await self._metadata.renew_session(session_id, 0)
 
     async def _close(self) -> None:
         self._running = None
