@@ -86,7 +86,7 @@ async def opened(
     page.on("request", on_request)
     page.on("pageerror", lambda error: noticed.append(f"error {error}"))
     yield page
-    assert noticed == []
+    assert noticed == [], noticed
     assert await page.title() != "hacked"
     await context.close()
 

@@ -132,3 +132,39 @@ async def test_hostile_texts_are_shown_as_they_are(origin: str, page: Page, plac
     if place == "groups":
         await page.locator("tbody a", has_text=HOSTILE).click()
         await expect(page.locator("main h1")).to_contain_text(HOSTILE)
+
+
+async def test_a_record_is_searched_by_key_and_by_a_place_in_its_json(origin: str, page: Page) -> None:
+    await page.goto(f"{origin}/console/topics/orders?tab=search")
+    await page.locator("input[name=key]").fill("customer-7")
+    await page.get_by_role("button", name="Search", exact=True).click()
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await expect(page).to_have_url(re.compile("key=customer-7"))
+    await page.goto(f"{origin}/console/topics/orders?tab=search&json=id&equals=12")
+    await expect(page.locator("tbody tr")).to_contain_text("customer-12")
+    await expect(page.locator("main")).to_contain_text("Searched")
+
+
+async def test_a_schema_is_registered_after_its_check(origin: str, page: Page) -> None:
+    await page.goto(f"{origin}/console/schemas/orders-value?tab=draft")
+    draft = page.get_by_label("Schema", exact=True)
+    await draft.fill('{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}')
+    await page.get_by_role("button", name="Check").click()
+    await expect(page.get_by_role("alert")).to_contain_text("doesn't fit")
+    more = '{"name": "note", "type": ["null", "string"], "default": null}'
+    await draft.fill(
+        '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}, %s]}' % more  # noqa: UP031
+    )
+    await page.get_by_role("button", name="Register").click()
+    await page.locator("dialog").get_by_role("button", name="Register").click()
+    await expect(page.locator(".toasts")).to_contain_text("Registered")
+    await page.get_by_role("link", name="Differences").click()
+    await expect(page.locator(".diff .add").first).to_be_visible()
+
+
+async def test_the_theme_is_switched_and_kept(origin: str, page: Page) -> None:
+    await page.goto(f"{origin}/console/topics")
+    before = await page.evaluate("document.documentElement.dataset.theme")
+    await page.get_by_role("button", name="Switch between dark and light").click()
+    await page.reload()
+    assert await page.evaluate("document.documentElement.dataset.theme") != before

@@ -9,6 +9,7 @@ a group, and the pages that it links to are the entries. A folder's README lists
 
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -23,6 +24,7 @@ OUTSIDE: Final = {
 }
 """Pages that live outside of docs/, with their names in the site."""
 HOME: Final = "index.md"
+IMAGES: Final = "docs/images"
 LIST_OF_PAGES: Final = "## Documentation"
 
 _LINK: Final = re.compile(r"(?<!!)\[(?P<text>[^\]\[]*)\]\((?P<path>[^)#:\s]*)(?P<anchor>#[^)\s]*)?\)")
@@ -42,11 +44,13 @@ def pages(root: Path = ROOT) -> dict[str, str]:
 
 
 def stage(target: Path, root: Path = ROOT) -> None:
-    """Write all pages into the target folder, with their links changed and with the navigation."""
+    """Write all pages and images into the target folder, with their links changed and with the navigation."""
     names = pages(root)
+    if (root / IMAGES).is_dir():
+        shutil.copytree(root / IMAGES, target / "images", dirs_exist_ok=True)
     for page, name in names.items():
         text = (root / page).read_text(encoding="utf-8")
-        staged = relink(text, page, names, root)
+        staged = relink(text, page, names, root).replace(f"]({IMAGES}/", "](images/")
         if PurePosixPath(name).name == HOME:
             staged += navigation(text, page, names)
         file = target / name

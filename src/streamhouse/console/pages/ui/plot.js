@@ -19,7 +19,7 @@ function optionsOf(lines, format, width, height, isTime) {
       label: each.label, stroke: color(each.color ?? `--c${(index % 8) + 1}`), width: 1.7, spanGaps: true, points: { show: false },
       fill: lines.length < 3 ? `${color(each.color ?? `--c${(index % 8) + 1}`)}1c` : undefined, value: (_, value) => (value === null || value === undefined ? "–" : format(value)),
     }))],
-    axes: [{ ...axis, values: (_, values) => values.map((each) => (isTime ? clock(each) : each)), space: 70, size: 30 }, { ...axis, size: 62, values: (_, values) => values.map(format) }],
+    axes: [{ ...axis, values: (_, values) => values.map((each) => (isTime ? clock(each) : each)), space: 70, size: 30 }, { ...axis, size: 76, values: (_, values) => values.map(format) }],
   };
 }
 
@@ -33,7 +33,10 @@ export function Plot({ label, times, lines, format, height = HEIGHT, isTime = tr
   useEffect(() => {
     const made = new uPlot(optionsOf(lines, format, element.current.clientWidth || 400, height, isTime), data, element.current);
     plot.current = made;
-    const resized = new ResizeObserver(() => made.setSize({ width: element.current.clientWidth, height }));
+    const resized = new ResizeObserver(() => {
+      made.setSize({ width: element.current.clientWidth, height });
+      made.setLegend({ idx: made.data[0].length - 1 });
+    });
     resized.observe(element.current);
     return () => {
       resized.disconnect();

@@ -1,7 +1,7 @@
 // Consumer groups: the list, and one group with members, lag and reset.
 import { html } from "../lib/html.js";
 import { get, path, remove } from "../lib/api.js";
-import { duration, number, plural } from "../lib/format.js";
+import { ago, duration, number, plural, short } from "../lib/format.js";
 import { useData } from "../lib/live.js";
 import { go, href, useQuery } from "../lib/router.js";
 import { confirm } from "../ui/dialogs.js";
@@ -13,15 +13,26 @@ import { LagHistory } from "./lag_history.js";
 
 const LIST_MS = 10000;
 const LIVE_MS = 3000;
-const MAX_LAGS = 100;
 const STATES = { Stable: "ok", Empty: "", Dead: "bad", PreparingRebalance: "warn", CompletingRebalance: "warn", Assigning: "warn", Reconciling: "warn" };
 
 export const Page = ({ parts }) => (parts.length ? html`<${GroupPage} key=${parts[0]} name=${parts[0]} />` : html`<${GroupList} />`);
 
 async function listed(signal) {
-  const { groups } = await get("/v1/groups", {}, { signal });
-  const lags = await Promise.all(groups.slice(0, MAX_LAGS).map((each) => get(path("v1", "groups", each.group, "lag"), {}, { signal }).catch(() => null)));
-  return groups.map((each, index) => ({ ...each, lag: lags[index]?.lag ?? null, seconds: lags[index]?.lag_seconds ?? null, topics: [...new Set((lags[index]?.partitions ?? []).map((partition) => partition.topic))] }));
+  const [{ groups }, lags] = await Promise.all([get("/v1/groups", {}, { signal }), get("/v1/lag", { history: "true" }, { signal })]);
+  const byName = new Map(lags.groups.map((each) => [each.group, each]));
+  return groups.map((each) => ({ ...each, lag: byName.get(each.group) ?? null }));
+}
+
+const HEALTH = { "caught up": "ok", shrinking: "info", growing: "warn", stuck: "bad", stopped: "warn" };
+export const Health = ({ of }) => of && html`<${Badge} kind=${HEALTH[of] ?? ""}>${of}</${Badge}>`;
+
+// Whether the lag grows, and how fast.
+const trend = (rate) => (rate === null || rate === undefined ? "" : Math.abs(rate) < 0.05 ? "steady" : `${rate > 0 ? "grows by" : "shrinks by"} ${short(Math.abs(rate))}/s`);
+
+function Sparkline({ samples }) {
+  const top = Math.max(1, ...samples.map((each) => each.lag));
+  return samples.length > 1 && html`<svg style=${{ display: "block" }} width="90" height="20" viewBox="0 0 100 20" preserveAspectRatio="none" aria-hidden="true"><polyline style=${{ fill: "none", stroke: "var(--c1)", strokeWidth: 1.5, vectorEffect: "non-scaling-stroke" }}
+    points=${samples.map((each, index) => `${(index / (samples.length - 1)) * 100},${19 - (each.lag / top) * 18}`).join(" ")} /></svg>`;
 }
 
 function GroupList() {
@@ -31,9 +42,11 @@ function GroupList() {
     { id: "group", label: "Group", value: (row) => row.group, cell: (row) => html`<a href=${href(["groups", row.group])}>${row.group}</a>` },
     { id: "state", label: "State", value: (row) => row.state, cell: (row) => html`<${Badge} kind=${STATES[row.state] ?? ""}>${row.state}</${Badge}>` },
     { id: "protocol", label: "Protocol", value: (row) => row.protocol_type || "–" },
-    { id: "topics", label: "Topics", value: (row) => row.topics.join(", "), cell: (row) => row.topics.map((each, index) => html`${index > 0 && ", "}<a href=${href(["topics", each], { tab: "consumers" })}>${each}</a>`) },
-    { id: "lag", label: "Lag, records", right: true, value: (row) => row.lag ?? -1, cell: (row) => number(row.lag) },
-    { id: "seconds", label: "Lag, time", right: true, value: (row) => row.seconds ?? -1, cell: (row) => (row.seconds === null ? "–" : duration(row.seconds * 1000)) },
+    { id: "health", label: "Health", value: (row) => row.lag?.health ?? "", cell: (row) => html`<${Health} of=${row.lag?.health} />` },
+    { id: "lag", label: "Lag, records", right: true, value: (row) => row.lag?.lag ?? -1, cell: (row) => number(row.lag?.lag) },
+    { id: "time", label: "Lag, time", right: true, value: (row) => row.lag?.lag_ms ?? -1, cell: (row) => duration(row.lag?.lag_ms) },
+    { id: "trend", label: "Trend", value: (row) => row.lag?.records_per_second ?? 0, cell: (row) => html`<span class="nowrap">${trend(row.lag?.records_per_second)}</span>` },
+    { id: "day", label: "Last day", cell: (row) => row.lag && html`<${Sparkline} samples=${row.lag.history} />` },
   ];
   return html`<${PageHead} title="Groups" about=${groups.data && plural(groups.data.length, "consumer group")} />
     <${Card} flush><div class="toolbar"><${Search} placeholder="Filter groups" /></div>
@@ -56,23 +69,22 @@ function GroupPage({ name }) {
   };
   if (group.error && !group.data) return html`<${PageHead} title=${name} /><${Failure} error=${group.error} />`;
   const reload = () => [group.reload(), lag.reload()];
-  return html`<${PageHead} title=${name} badge=${group.data && html`<${Badge} kind=${STATES[group.data.state] ?? ""}>${group.data.state}</${Badge}>`}
+  return html`<${PageHead} title=${name} badge=${group.data && html`<${Badge} kind=${STATES[group.data.state] ?? ""}>${group.data.state}</${Badge}> <${Health} of=${lag.data?.health} />`}
       about=${group.data && `${plural(group.data.members.length, "member")}${group.data.protocol ? ` · ${group.data.protocol}` : ""}`}
       actions=${html`<button type="button" class="button" onClick=${() => resetGroup(name, lag.data?.partitions ?? [], reload)}>Reset offsets</button>
         <button type="button" class="button danger" onClick=${deleteGroup}>Delete</button>`} />
-    <${Loaded} of=${lag}>${(data) => html`<${Summary} lag=${data} members=${group.data?.members ?? []} /><${LagHistory} group=${name} lag=${data} />`}</${Loaded}>
+    <${Loaded} of=${lag}>${(data) => html`<${Summary} lag=${data} members=${group.data?.members ?? []} /><${LagHistory} lag=${data} />`}</${Loaded}>
     <${Loaded} of=${group}>${(data) => html`<${Members} group=${data} lag=${lag.data} />`}</${Loaded}>
     <${Loaded} of=${lag}>${(data) => html`<${Partitions} lag=${data} members=${group.data?.members ?? []} />`}</${Loaded}>`;
 }
-
-const secondsOf = (lag) => lag.lag_seconds ?? null;
 
 function Summary({ lag, members }) {
   const without = lag.partitions.filter((each) => each.committed === null).length;
   const assigned = new Set(members.flatMap((each) => each.assigned.map((place) => `${place.topic}/${place.partition}`)));
   const unread = lag.partitions.filter((each) => each.lag && !assigned.has(`${each.topic}/${each.partition}`)).length;
   return html`<div class="tiles">
-    <${Tile} label="Lag" value=${number(lag.lag)} unit="records" note=${secondsOf(lag) === null ? "" : `${duration(secondsOf(lag) * 1000)} behind`} />
+    <${Tile} label="Lag" value=${number(lag.lag)} unit="records" note=${trend(lag.records_per_second)} />
+    <${Tile} label="Behind" value=${duration(lag.lag_ms)} note="age of the oldest record that isn't committed" />
     <${Tile} label="Partitions" value=${number(lag.partitions.length)} note=${without ? `${number(without)} without a commit` : "all have commits"} />
     <${Tile} label="Members" value=${number(members.length)} note=${unread ? `nobody reads ${plural(unread, "partition")} with lag` : ""} />
   </div>`;
@@ -115,7 +127,8 @@ function Partitions({ lag, members }) {
     { id: "committed", label: "Committed", right: true, value: (row) => row.committed ?? -1, cell: (row) => (row.committed === null ? html`<span class="muted">no commit</span>` : number(row.committed)) },
     { id: "end", label: "End", right: true, value: (row) => row.end ?? -1, cell: (row) => number(row.end) },
     { id: "lag", label: "Lag, records", right: true, value: (row) => row.lag ?? -1, cell: (row) => number(row.lag) },
-    ...(lag.partitions.some((each) => each.lag_seconds !== undefined) ? [{ id: "seconds", label: "Lag, time", right: true, value: (row) => row.lag_seconds ?? -1, cell: (row) => (row.lag_seconds === null ? "–" : duration(row.lag_seconds * 1000)) }] : []),
+    { id: "time", label: "Lag, time", right: true, value: (row) => row.lag_ms ?? -1, cell: (row) => html`${row.stuck && html`<${Badge} kind="bad">stuck</${Badge}> `}${duration(row.lag_ms)}` },
+    { id: "at", label: "Last commit", right: true, value: (row) => -(row.committed_at_ms ?? 0), cell: (row) => ago(row.committed_at_ms) },
     { id: "reader", label: "Read by", value: (row) => owners.get(`${row.topic}/${row.partition}`) ?? "–" },
   ];
   return html`<${Card} title="Offsets" flush actions=${html`<span class="live">live</span>`}><${Table} label="Offsets" columns=${columns} rows=${lag.partitions} rowKey=${(row) => `${row.topic}/${row.partition}`} empty="The group has committed no offsets." /></${Card}>`;

@@ -1,15 +1,15 @@
-// Lag over time: what this page has seen since it was opened.
-import { html, useEffect, useState } from "../lib/html.js";
-import { short } from "../lib/format.js";
+// Lag over the last day, in records and in time, as the agents measured it.
+import { html } from "../lib/html.js";
+import { duration, short } from "../lib/format.js";
 import { Card } from "../ui/parts.js";
 import { Plot } from "../ui/plot.js";
 
-const KEPT = 300;
-
 export function LagHistory({ lag }) {
-  const [points, setPoints] = useState([]);
-  useEffect(() => setPoints((before) => [...before, { at: Date.now() / 1000, lag: lag.lag }].slice(-KEPT)), [lag]);
-  if (points.length < 2) return null;
-  return html`<${Card} title="Lag since this page was opened"><${Plot} label="Lag" height=${150} times=${points.map((each) => each.at)} format=${short}
-    lines=${[{ label: "records", values: points.map((each) => each.lag) }]} /></${Card}>`;
+  const samples = lag.history ?? [];
+  if (samples.length < 2) return html`<${Card} title="Lag"><p class="muted">The agents measure lag now and then; with two samples there is a plot.</p></${Card}>`;
+  const times = samples.map((each) => each.at_ms / 1000);
+  return html`<div class="grid">
+    <div class="span-6"><${Card} title="Lag, records"><${Plot} label="Lag in records" height=${160} times=${times} format=${short} lines=${[{ label: "records", values: samples.map((each) => each.lag) }]} /></${Card}></div>
+    <div class="span-6"><${Card} title="Lag, time"><${Plot} label="Lag in time" height=${160} times=${times} format=${(ms) => (ms === null || ms === undefined ? "–" : duration(ms))} lines=${[{ label: "behind", values: samples.map((each) => each.lag_ms), color: "--c2" }]} /></${Card}></div>
+  </div>`;
 }

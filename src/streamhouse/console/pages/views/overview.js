@@ -51,10 +51,10 @@ function Figures({ points, live, agents }) {
   const away = (agents ?? []).length - live;
   return html`<div class="tiles">
     <${Tile} label="Written" value=${perSecond(written.at(-1) ?? null)} note=${`${short(records)} records/s`} points=${written} />
-    <${Tile} label="Read" value=${perSecond(read.at(-1) ?? null)} note=${`${number(now ? gauge(now, "streamhouse_kafka_connections") : null)} Kafka connections`} points=${read} color="var(--c2)" />
+    <${Tile} label="Read" value=${perSecond(read.at(-1) ?? null)} note=${`${number(now ? gauge(now, "streamhouse_kafka_connections") : null)} connections`} points=${read} color="var(--c2)" />
     <${Tile} label="Store requests" value=${short(requests.at(-1) ?? null)} unit="/s" note=${`p99 ${latency(slow)}`} points=${requests} color="var(--c3)" />
-    <${Tile} label="Cache hits" value=${percent(known.at(-1) ?? null)} note="of lookups, all caches" points=${hits} color="var(--c4)" />
-    <${Tile} label="Not yet in segments" value=${bytes(now ? gauge(now, "streamhouse_buffer_bytes") : null)} note=${`${percent(pressure)} of its memory`} points=${series(points, (point) => gauge(point, "streamhouse_buffer_bytes"))} color="var(--c7)" />
+    <${Tile} label="Cache hits" value=${percent(known.at(-1) ?? null)} note="of all lookups" points=${hits} color="var(--c4)" />
+    <${Tile} label="Unflushed" value=${bytes(now ? gauge(now, "streamhouse_buffer_bytes") : null)} note=${`${percent(pressure)} of its memory`} points=${series(points, (point) => gauge(point, "streamhouse_buffer_bytes"))} color="var(--c7)" />
     <${Tile} label="Agents" value=${number(live)} unit=${away > 0 ? `live, ${away} not` : "live"} note=${now ? `${number(gauge(now, "streamhouse_open_partitions"))} partitions led` : ""} points=${series(points, (point) => gauge(point, "process_cpu_seconds_total"))
       .map((_, index) => rate(points[index], points[index - 1], "process_cpu_seconds_total"))} color="var(--c6)" />
   </div>`;

@@ -17,7 +17,7 @@ const DOWNLOAD_RECORDS = 100000;
 const DOWNLOAD_BYTES = 64 * 1024 * 1024;
 
 const column = (id, label, value, cell, right) => ({ id, label, value, cell, right });
-const COLUMNS = [
+export const COLUMNS = [
   column("time", "Time", (row) => row.timestamp_ms, (row) => html`<span class="num">${preciseTime(row.timestamp_ms)}</span>`),
   column("partition", "Partition", (row) => row.partition, null, true),
   column("offset", "Offset", (row) => row.offset, (row) => number(row.offset), true),
@@ -54,8 +54,8 @@ export function Records({ topic, partitions = 1 }) {
 
 const localTime = (ms) => new Date(ms - new Date(ms).getTimezoneOffset() * 60000).toISOString().slice(0, 19);
 
-const detailOf = (topic) => (row) => html`<${RecordDetail} topic=${topic} record=${row} />`;
-const keyOf = (row) => `${row.partition}/${row.offset}`;
+export const detailOf = (topic) => (row) => html`<${RecordDetail} topic=${topic} record=${row} />`;
+export const keyOf = (row) => `${row.partition}/${row.offset}`;
 
 function Browse({ request, filter }) {
   const page = useData((signal) => readPage(request, signal), [JSON.stringify(request)]);

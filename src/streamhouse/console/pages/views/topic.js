@@ -10,11 +10,12 @@ import { Table } from "../ui/table.js";
 import { toast } from "../ui/toasts.js";
 import { Records } from "./records.js";
 import { produceRecord } from "./produce.js";
+import { Search } from "./search.js";
 import { Segments } from "./segments.js";
 import { TopicSettings, growTopic } from "./topic_forms.js";
 
 const LIVE_MS = 3000;
-const TABS = [["partitions", "Partitions"], ["records", "Records"], ["consumers", "Consumers"], ["segments", "Segments"], ["settings", "Settings"]];
+const TABS = [["partitions", "Partitions"], ["records", "Records"], ["search", "Search"], ["consumers", "Consumers"], ["segments", "Segments"], ["settings", "Settings"]];
 
 export function TopicPage({ name }) {
   const [tab] = useQuery("tab", "partitions");
@@ -40,6 +41,7 @@ export function TopicPage({ name }) {
     <${Tabs} label="Parts of the topic" active=${tab} tabs=${TABS.map(([id, label]) => ({ id, label, href: href(["topics", name], { tab: id === "partitions" ? "" : id }) }))} />
     ${tab === "partitions" && html`<${Partitions} name=${name} />`}
     ${tab === "records" && html`<${Records} key=${name} topic=${name} partitions=${topic.data?.partitions} />`}
+    ${tab === "search" && html`<${Search} topic=${name} />`}
     ${tab === "consumers" && html`<${Consumers} name=${name} />`}
     ${tab === "segments" && html`<${Segments} topic=${name} />`}
     ${tab === "settings" && topic.data && html`<${TopicSettings} topic=${topic.data} onChanged=${topic.reload} />`}`;
