@@ -219,6 +219,8 @@ GROUP_MUTATIONS: Final = {
         apply=assignments_handed_out_before_they_are_durable,
         profile="kills",
         tweaks=DYNAMIC,
+        seeds=400,
+        is_rare=True,
     ),
     "assignments are not written": Mutation(
         breaks=("an assignment changed",), apply=assignments_not_written, profile="kills", tweaks=STATIC

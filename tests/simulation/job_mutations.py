@@ -1,12 +1,13 @@
-"""Job mutations: one guard of replacing runs from outside taken out, to see whether the simulator notices.
+"""Job mutations: one guard of rewriting runs taken out, to see whether the simulator notices.
 
-Owns        how each guard of commits that jobs overtake is taken out
+Owns        how each guard of commits that jobs overtake, and of compaction by key, is taken out
 Leaves      running seeds until one fails to `test_mutations`
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
+from streamhouse.format.compaction import CompactionPolicy, KeyMap, batch_keys
 from streamhouse.model.segment import Run
 from streamhouse.stores.metadata.engine import Transaction
 from streamhouse.stores.metadata.procedures import segments
@@ -33,6 +34,23 @@ REWRITING: Final[Mapping[str, Any]] = {
     "churns": False,
 }
 
+
+def last_records_of_keys_removed(patch: Patch) -> None:
+    add = KeyMap.add
+
+    def too_late(self: Any, batch: Any) -> bool:
+        added = add(self, batch)
+        if added:
+            self.latest.update((key, at + 1) for key, at in batch_keys(batch, limit_bytes=self.limit_bytes).each())
+        return added
+
+    patch.setattr(KeyMap, "add", too_late)
+
+
+def tombstones_removed_at_once(patch: Patch) -> None:
+    patch.setattr(CompactionPolicy, "horizon_ms", property(lambda self: 0))
+
+
 JOB_MUTATIONS: Final[Mapping[str, Mutation]] = {
     "a repeated commit does not know its runs once they were replaced": Mutation(
         breaks=("no end after so many steps",),
@@ -41,5 +59,17 @@ JOB_MUTATIONS: Final[Mapping[str, Mutation]] = {
         tweaks=REWRITING,
         is_rare=True,
         first=8,
+    ),
+    "the last record of a key is removed": Mutation(
+        breaks=("the last record of a key is gone",),
+        apply=last_records_of_keys_removed,
+        profile="calm",
+        tweaks={"has_table": True},
+    ),
+    "tombstones are removed at once": Mutation(
+        breaks=("the last record of a key is gone",),
+        apply=tombstones_removed_at_once,
+        profile="calm",
+        tweaks={"has_table": True},
     ),
 }

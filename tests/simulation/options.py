@@ -7,7 +7,7 @@ Leaves      acting on them to `world`, `nemesis` and `workload`
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from msgspec import structs
 
@@ -80,6 +80,8 @@ JOBS_SHARE: Final = 0.3
 """Share of the seeds, where no profile is asked for, in which jobs rewrite runs."""
 TRANSACTIONS_SHARE: Final = 0.4
 """Share of the seeds of every profile in which producers have transactions."""
+TABLE_SHARE: Final = 0.2
+"""Share of the seeds of every profile with a topic that is compacted by key; where the power takes records, of none."""
 EXPIRY_SHARE: Final = 0.3
 """Share of the seeds in which committed offsets expire before the end."""
 LONG_S: Final = 3600.0
@@ -173,6 +175,8 @@ class Options:
     marker_loss: float = 0.0
     """Share of the messages about markers that are lost, and that come again later."""
     committed_followers: int = 0
+    has_table: bool = False
+    """Whether there is a topic that is compacted by key."""
     team: int = 0
     """How many agents share the stores; 0: one alone, with a disk."""
     down_s: float = 0.1
@@ -222,7 +226,8 @@ def choose(seed: int, profile: str | None = None) -> Options:
     )
     options = _quieter(options) if options.groups and groups.random() < 0.75 else options
     options = _forgetful(options, random.Random(f"forgetful-{seed}"))
-    options = _placing(options, random.Random(f"placing-{seed}"))
+    placers = random.Random(f"placing-{seed}")
+    options = placing(options, placers) if placers.random() < PLACING_SHARE else options
     team = random.Random(f"team-{seed}")
     in_team = team.random() < TEAM_SHARE if profile is None else profile in TEAM_PROFILES
     if in_team:
@@ -234,6 +239,8 @@ def choose(seed: int, profile: str | None = None) -> Options:
     transactions = random.Random(f"transactions-{seed}")
     if transactions.random() < TRANSACTIONS_SHARE or profile in TRANSACTION_PROFILES:
         options = transacting(options, transactions)
+    if random.Random(f"table-{seed}").random() < TABLE_SHARE:
+        options = replace(options, has_table=options.team > 0 or options.settings.wal.fsync == "always")
     jobs = random.Random(f"jobs-{seed}")
     is_rewritten = jobs.random() < JOBS_SHARE if profile is None else profile in JOB_PROFILES
     return rewriting(options, jobs) if is_rewritten else options
@@ -345,15 +352,21 @@ def _with_disks(options: Options, chance: random.Random) -> Options:
     )
 
 
-def _placing(options: Options, chance: random.Random) -> Options:
+def changed(options: Options, tweaks: Mapping[str, Any]) -> Options:
+    """The options with some of them changed, and settings that fit."""
+    with_placers = not options.placers and tweaks.get("placers")
+    fitting = placing(options, random.Random(f"placers-{options.seed}")) if with_placers else options
+    return replace(fitting, **tweaks)
+
+
+def placing(options: Options, chance: random.Random) -> Options:
     """Objects that were given up are kept for longer than any commit takes, as whoever sets it must."""
-    if chance.random() >= PLACING_SHARE:
-        return options
     hold_s = chance.choice((0.4, 1.5))
     placing = ExternalCommitSettings(
         hold_s=hold_s, timeout_s=chance.choice((1.0, 5.0)), contend_s=0.3, look_s=chance.choice((0.1, 0.5))
     )
-    retention = structs.replace(options.settings.retention, grace_s=2 * hold_s + 2.0)
+    retention = options.settings.retention
+    retention = structs.replace(retention, grace_s=max(retention.grace_s, 2 * hold_s + 2.0))
     settings = structs.replace(options.settings, placing=placing, retention=retention)
     return replace(
         options, settings=settings, placers=chance.choice((1, 1, 2)), placing_loss=chance.choice((0.0, 0.05, 0.2))

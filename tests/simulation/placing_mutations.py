@@ -88,9 +88,12 @@ PLACING_MUTATIONS: Final[Mapping[str, Mutation]] = {
         breaks=(
             "an object was deleted that readers need",
             "an object is missing that readers need",
+            "a batch stands at two offsets",
         ),
         apply=repeated_placements_are_not_recognised,
         profile="team-stores",
         tweaks=PLACING,
+        seeds=400,
+        is_rare=True,
     ),
 }

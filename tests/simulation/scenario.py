@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 from streamhouse.broker.broker import Broker
@@ -39,10 +39,11 @@ from .jobs import Job
 from .loop import SimLoop, Violation
 from .nemesis import Nemesis
 from .network import Connection, Lost
-from .options import Options, choose
+from .options import Options, changed, choose
 from .placers import Placer, SimHolders
 from .producers import IdempotentProducer, PlainProducer
 from .recorder import batches_of
+from .tables import Table
 from .transactors import SimPeers, Transactor
 from .world import WAL_ROOT, Agent, World
 
@@ -83,7 +84,7 @@ def run_seed(
     gc.disable()  # when garbage goes must not depend on what else lives in this Python
     hook, sys.unraisablehook = sys.unraisablehook, _ignore
     try:
-        outcome = _run(replace(choose(seed, profile), **(tweaks or {})), profile, trace)
+        outcome = _run(changed(choose(seed, profile), tweaks or {}), profile, trace)
         gc.collect()  # here, where the last words of killed coroutines are not heard
         return outcome
     finally:
@@ -145,6 +146,7 @@ class Scenario:
         self._is_hurried = False
         """Whether an agent ran out of time in its stop, where it has little."""
         self.jobs = [Job(self.world, f"job{number}") for number in range(options.jobs)]
+        self.tables = [Table(self.world)] if options.has_table else []
         self.world.make_holders = lambda agent: SimHolders(self.world, agent)
         self.world.make_peers = lambda agent: cast(AgentClient, SimPeers(self.world, agent))
 
@@ -169,6 +171,7 @@ class Scenario:
             "placed": history.placements,
             "replaced": sum(job.replaced for job in self.jobs),
             "replaced too late": sum(job.came_late for job in self.jobs),
+            "superseded": sum(table.superseded for table in self.tables),
             "jobs killed": sum(job.deaths for job in self.jobs),
             **{f"death:{how}": count for how, count in self.world.deaths.items()},
             **{f"fault:{name}": count for name, count in self.nemesis.struck.items()},
@@ -185,7 +188,7 @@ class Scenario:
         producers, followers, others = self._clients()
         clients = [
             self.loop.create_task(client.run(), name=client.name)
-            for client in (*producers, *followers, *others, *self.jobs, *self.crowd.clients())
+            for client in (*producers, *followers, *others, *self.jobs, *self.tables, *self.crowd.clients())
         ]
         members = [self.loop.create_task(member.run(), name=member.name) for member in self.crowd.members]
         nemesis = self.loop.create_task(self.nemesis.run(), name="nemesis")
@@ -314,6 +317,8 @@ class Scenario:
             await self._read_all(reader, name)
             if self.options.transactors:
                 await self._read_all(reader, name, is_committed=True)
+        for table in self.tables:
+            await table.check()
         self._check_stored_unseen()
 
     async def _read_all(self, reader: Client, name: TopicPartition, *, is_committed: bool = False) -> None:

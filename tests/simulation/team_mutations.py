@@ -366,6 +366,8 @@ TEAM_MUTATIONS: Final = {
         apply=commits_not_fenced,
         profile="team-zombies",
         tweaks={"eager_producers": 0},
+        seeds=400,
+        is_rare=True,
     ),
     "a repeated commit is not recognised": Mutation(
         breaks=(

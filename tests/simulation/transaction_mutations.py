@@ -136,6 +136,8 @@ TRANSACTION_MUTATIONS: Final[Mapping[str, Mutation]] = {
     ),
     "an answer counts though a marker came meanwhile": Mutation(
         breaks=("stuck",), apply=an_answer_counts_though_a_marker_came_meanwhile, profile="calm", tweaks=PATIENT
+        seeds=400,
+        is_rare=True,
     ),
     "nobody asks whether a transaction is under way": Mutation(
         breaks=(
