@@ -135,7 +135,10 @@ TRANSACTION_MUTATIONS: Final[Mapping[str, Mutation]] = {
         tweaks=TRANSACTING,
     ),
     "an answer counts though a marker came meanwhile": Mutation(
-        breaks=("stuck",), apply=an_answer_counts_though_a_marker_came_meanwhile, profile="calm", tweaks=PATIENT
+        breaks=("stuck",),
+        apply=an_answer_counts_though_a_marker_came_meanwhile,
+        profile="calm",
+        tweaks=PATIENT,
         seeds=400,
         is_rare=True,
     ),
