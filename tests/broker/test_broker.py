@@ -1,6 +1,7 @@
 """The broker's door: what is checked before a log sees a batch, who is told to come back later, topics that go."""
 
 import asyncio
+import random
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -8,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.forwarding.producer_ids import PRODUCER_ID_BLOCK
 from streamhouse.broker.metrics import BrokerMetrics
-from streamhouse.broker.produce.append import INSPECTED_RECORDS
+from streamhouse.broker.produce.append import AHEAD_BATCHES, AHEAD_BYTES, INSPECTED_RECORDS, AheadJob, trips
 from streamhouse.config import BufferSettings, MetadataSettings, ProducerSettings, TopicSettings, WalSettings
 from streamhouse.errors import (
     CorruptBatch,
@@ -144,6 +145,29 @@ async def test_what_is_inspected_ahead_is_what_append_would_find(make_world: Mak
     damaged[20] ^= 1
     with pytest.raises(CorruptBatch, match="checksum"):
         await broker.append(ORDERS, damaged, None, first)
+
+
+async def test_batches_as_large_as_clients_make_for_sixteen_partitions_are_inspected_ahead(world: World) -> None:
+    broker = await world.start_with()
+    await broker.open_log(ORDERS)
+    data = [batch(random.Random(number).randbytes(40_000), codec=3) for number in range(16)]
+    assert all(await broker.inspect_ahead([(ORDERS, each) for each in data]))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([AHEAD_BYTES // 16] * 16, [16]),
+        ([AHEAD_BYTES, 1, 1], [1, 2]),
+        ([1] * (AHEAD_BATCHES + 1), [AHEAD_BATCHES, 1]),
+        ([AHEAD_BYTES // 2, AHEAD_BYTES // 2 + 1], [1, 1]),
+    ],
+)
+def test_a_trip_to_a_thread_has_so_many_bytes_and_batches(sizes: list[int], expected: list[int]) -> None:
+    jobs = [AheadJob(number, size, lambda _: pytest.fail("not run")) for number, size in enumerate(sizes)]
+    divided = list(trips(jobs))
+    assert [len(trip) for trip in divided] == expected
+    assert [job for trip in divided for job in trip] == jobs
 
 
 def with_headers(count: int, *, codec: int) -> memoryview:

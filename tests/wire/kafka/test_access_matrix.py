@@ -1,6 +1,5 @@
 """Every API x {no rights, the rights that it declares, all but one of them, super user}: none falls through."""
 
-import dataclasses
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -181,7 +180,7 @@ def codes_in(struct: Any) -> Iterator[int]:
         if each.name.endswith("error_code") and each.name != "topic_config_error_code":
             yield content
         for part in content if isinstance(content, list) else [content]:
-            if dataclasses.is_dataclass(part):
+            if fields_of(type(part)):
                 yield from codes_in(part)
 
 

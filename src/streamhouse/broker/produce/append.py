@@ -56,9 +56,10 @@ from streamhouse.model.transaction import ProducerIdentity
 INSPECTED_RECORDS: Final = 10_000
 """Records of an invalid batch that are checked one by one; librdkafka's batches are not larger."""
 
-AHEAD_BYTES: Final = 32 * 1024
+AHEAD_BYTES: Final = 1024 * 1024
 AHEAD_BATCHES: Final = 32
-"""Size up to which compressed batches of a request are decompressed together, and how many at a time."""
+"""How much of the compressed batches of a request, and how many, are decompressed in one trip to a thread. A trip takes
+milliseconds; one for each batch would cost more than decompressing it."""
 AHEAD_CODEC: Final = Codec.ZSTD
 
 VERIFICATIONS: Final = 3
@@ -262,23 +263,21 @@ class AppendService:
         small = [job for number, (name, data) in enumerate(batches) if (job := self._ahead(number, name, data))]
         if len(small) <= 1:
             return inspections
-        for start in range(0, len(small), AHEAD_BATCHES):
-            jobs = small[start : start + AHEAD_BATCHES]
+        for jobs in trips(small):
+            largest = StoredSize(AHEAD_CODEC, max(job.size_bytes for job in jobs))
             with suppress(StreamhouseError):
-                for number, inspection in await self._decoder.run(
-                    StoredSize(AHEAD_CODEC, AHEAD_BYTES), partial(_all, jobs)
-                ):
+                for number, inspection in await self._decoder.run(largest, partial(_all, jobs)):
                     inspections[number] = inspection
         return inspections
 
-    def _ahead(self, number: int, name: TopicPartition, data: Buffer) -> tuple[int, Callable[[int], Inspection]] | None:
+    def _ahead(self, number: int, name: TopicPartition, data: Buffer) -> "AheadJob | None":
         opened = self._agent_session().find_log(name)
         if opened is None or not HEADER_BYTES <= len(data) <= AHEAD_BYTES or codec_of(data) == Codec.NONE:
             return None
         with suppress(Rejected):
             header = read_header(data)
             check_record_count(header, self._settings.max_batch_records)
-            return number, partial(self._open, data, header, tuple(opened.config.schema_checks))
+            return AheadJob(number, len(data), partial(self._open, data, header, tuple(opened.config.schema_checks)))
         return None
 
     async def _check_schemas(
@@ -313,12 +312,34 @@ class AppendService:
         return violation.error(f"{violation.text} partition={name}", records=to_blame)
 
 
-def _all(jobs: Sequence[tuple[int, Callable[[int], Inspection]]], limit_bytes: int) -> list[tuple[int, Inspection]]:
+class AheadJob(NamedTuple):
+    """A batch of a request, by its number, that is decompressed together with others."""
+
+    number: int
+    size_bytes: int
+    work: Callable[[int], Inspection]
+
+
+def trips(jobs: Sequence[AheadJob]) -> Iterator[list[AheadJob]]:
+    """Divide jobs, in order, by the limits of a trip to a thread."""
+    trip: list[AheadJob] = []
+    size = 0
+    for job in jobs:
+        if trip and (len(trip) == AHEAD_BATCHES or size + job.size_bytes > AHEAD_BYTES):
+            yield trip
+            trip, size = [], 0
+        trip.append(job)
+        size += job.size_bytes
+    if trip:
+        yield trip
+
+
+def _all(jobs: Sequence[AheadJob], limit_bytes: int) -> list[tuple[int, Inspection]]:
     """The inspections of valid batches; the others are decompressed again at their append, which raises the error."""
     inspected: list[tuple[int, Inspection]] = []
-    for number, work in jobs:
+    for job in jobs:
         with suppress(StreamhouseError):
-            inspected.append((number, work(limit_bytes)))
+            inspected.append((job.number, job.work(limit_bytes)))
     return inspected
 
 

@@ -21,7 +21,6 @@ from streamhouse.wire.kafka.schema import ZERO_UUID, Field, Message, WireType, f
 
 _TAGS: Final = "tagged fields"
 _ALWAYS: Final = {
-    "new": object.__new__,
     "zero_uuid": ZERO_UUID,
     "pack": struct.pack,
     "unpack_from": struct.unpack_from,
@@ -149,13 +148,11 @@ class _Reader(_Writer):
 
     def struct(self, of: type, target: str) -> None:
         outer = self.field
-        self.add(f"{target} = new({self.name_of_struct(of)})")
+        self.add(f"{target} = {self.name_of_struct(of)}()")
         for field in fields_of(of):
-            self.field = f"{outer}.{field.name}".lstrip(".")
             if field.exists_in(self.version) and field.tag is None:
+                self.field = f"{outer}.{field.name}".lstrip(".")
                 self.value(field, field.type, f"{target}.{field.name}", field.may_be_null_in(self.version))
-            else:
-                self.add(f"{target}.{field.name} = {self.default(field)}")
         if self.flexible:
             self.field = f"{outer}.{_TAGS}".lstrip(".")
             self.tags(self.tagged(of), target)

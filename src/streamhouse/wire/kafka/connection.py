@@ -42,7 +42,7 @@ from streamhouse.wire.kafka.framing import (
     is_rejection,
 )
 from streamhouse.wire.kafka.large_messages import Encoded, LargeMessages, is_large
-from streamhouse.wire.kafka.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from streamhouse.wire.kafka.messages.sasl_authenticate import SaslAuthenticateRequest
 from streamhouse.wire.kafka.sasl.exchanges import LoginPlace
 from streamhouse.wire.kafka.sasl.login import BEFORE_LOGIN, SASL_AUTHENTICATE, TO_LOG_IN, Login, LoginFailed
 from streamhouse.wire.kafka.schema import Buffer, Response
@@ -104,11 +104,13 @@ class InFlightRequest(NamedTuple):
     at: float
 
 
-@dataclass(slots=True, kw_only=True)
-class RawReply(SaslAuthenticateResponse):
+class RawReply(Response):
     """A message of a mechanism that goes out without a header."""
 
-    data: bytes
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
 
     def frame(self) -> bytes:
         return len(self.data).to_bytes(4, "big") + self.data
@@ -480,7 +482,7 @@ class Connection(asyncio.BufferedProtocol):
             await self._delay_failed_login()
             raise
         self._on_login_advanced()
-        return InFlightRequest(decoded, RawReply(data=reply), len(frame), at)
+        return InFlightRequest(decoded, RawReply(reply), len(frame), at)
 
     async def _delay_failed_login(self) -> None:
         server = self._server

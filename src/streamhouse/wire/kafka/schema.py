@@ -8,9 +8,13 @@ Ranges of versions are half open like all ranges here: a field exists in `since 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar, dataclass_transform
 from uuid import UUID
+
+from msgspec import Struct, defstruct, field
+
+T = TypeVar("T")
 
 ZERO_UUID: Final = UUID(int=0)
 NEVER: Final = 1 << 15  # above every version, which is an int16
@@ -85,20 +89,55 @@ def wire(
     """
     if default is NO_DEFAULT:
         default = _default_of(of, tagged=tag is not None)
-    settings = {
-        "type": of,
-        "since": since,
-        "until": until,
-        "null_since": null_since,
-        "null_until": null_until,
-        "default": default,
-        "tag": tag,
-        "ignorable": ignorable,
-        "flexible": flexible,
-    }
+    return _WireField(
+        default,
+        {
+            "type": of,
+            "since": since,
+            "until": until,
+            "null_since": null_since,
+            "null_until": null_until,
+            "default": default,
+            "tag": tag,
+            "ignorable": ignorable,
+            "flexible": flexible,
+        },
+    )
+
+
+class _WireField(NamedTuple):
+    """What `wire` says of a field, until `message` makes the class."""
+
+    default: Any
+    settings: dict[str, Any]
+
+
+@dataclass_transform(kw_only_default=True)
+def message(described: type[T]) -> type[T]:
+    """Make a struct of a class whose fields are described by `wire`. msgspec's are made in C: an agent has hundreds of
+    these classes when it starts, and thousands of their objects in a request."""
+    facts = {name: value for name, value in vars(described).items() if name not in _NOT_COPIED}
+    fields = {name: value for name, value in facts.items() if isinstance(value, _WireField)}
+    made = defstruct(
+        described.__name__,
+        [(name, Any, _msgspec_field(value.default)) for name, value in fields.items()],
+        bases=(*(base for base in described.__bases__ if base is not object), Struct),
+        module=described.__module__,
+        namespace={name: value for name, value in facts.items() if name not in fields},
+        kw_only=True,
+    )
+    _WIRE_FIELDS[made] = {name: value.settings for name, value in fields.items()}
+    return made  # type: ignore[return-value]
+
+
+_NOT_COPIED: Final = frozenset({"__annotations__", "__dict__", "__weakref__", "__module__", "__slots__"})
+_WIRE_FIELDS: Final[dict[type, dict[str, dict[str, Any]]]] = {}
+
+
+def _msgspec_field(default: Any) -> Any:
     if isinstance(default, list | type):
-        return field(default_factory=list if isinstance(default, list) else default, metadata=settings)
-    return field(default=default, metadata=settings)
+        return field(default_factory=list if isinstance(default, list) else default)
+    return field(default=default)
 
 
 def _default_of(of: WireType, *, tagged: bool) -> Any:
@@ -112,8 +151,7 @@ def _default_of(of: WireType, *, tagged: bool) -> Any:
 
 def fields_of(struct: type) -> tuple[Field, ...]:
     """The fields of a message or of a struct inside one, in the order of the wire."""
-    described = struct.__dataclass_fields__.values()  # type: ignore[attr-defined]
-    return tuple(Field(name=each.name, **each.metadata) for each in described if each.metadata)
+    return tuple(Field(name=name, **settings) for name, settings in _WIRE_FIELDS.get(struct, {}).items())
 
 
 class Message:
