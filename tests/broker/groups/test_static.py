@@ -205,3 +205,16 @@ def test_a_replaced_member_that_never_synced_is_still_waited_for() -> None:
     assert machine.state() is GroupState.PREPARING_REBALANCE
     assert again not in machine.group.roster
     assert silent not in machine.group.roster
+
+
+def test_static_members_of_whom_nobody_came_back_in_time_are_waited_for_once_more_and_not_for_their_sessions() -> None:
+    machine = Machine()
+    first, _ = machine.settled("a", "b", session_ms=100_000, rebalance_ms=10_000)
+    machine.join(rebalance_ms=10_000)
+    machine.leave("m3")
+    machine.pass_time(12)
+    assert machine.state() is GroupState.PREPARING_REBALANCE
+    back = machine.join(first, instance_id="a", session_ms=100_000, rebalance_ms=10_000)
+    assert machine.waits(back)
+    machine.pass_time(8)
+    assert machine.joined(back).generation == 2
