@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import time
 import urllib.error
@@ -27,12 +28,14 @@ def free_port() -> int:
 class LiveAgent:
     """`streamhouse up` on a folder, with ports that stay the same over restarts."""
 
-    def __init__(self, data: Path, *flags: str, grpc: bool = False) -> None:
+    def __init__(self, data: Path, *flags: str, grpc: bool = False, ca: Path | None = None) -> None:
         self.data = data
         self.bootstrap = f"127.0.0.1:{free_port()}"
         self.http = f"127.0.0.1:{free_port()}"
         self.grpc = f"127.0.0.1:{free_port()}" if grpc else ""
         self._flags = flags
+        self._ca = ca
+        """Of HTTP's certificate, if it has one."""
         self._process: ForkedProcess | None = None
         self.log_path = data.parent / f"{data.name}.log"
 
@@ -77,7 +80,9 @@ class LiveAgent:
 
     def _is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://{self.http}/health/ready", timeout=1) as answer:
+            context = None if self._ca is None else ssl.create_default_context(cafile=str(self._ca))
+            url = f"{'http' if context is None else 'https'}://{self.http}/health/ready"
+            with urllib.request.urlopen(url, timeout=1, context=context) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False

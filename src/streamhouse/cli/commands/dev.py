@@ -199,7 +199,7 @@ def connection_hints(ready: "ClusterReady", security: "LocalSecurity") -> list[t
             "aiokafka",
             f"security_protocol='SASL_SSL', ssl_context=ssl.create_default_context(cafile='{security.ca}'), "
             f"sasl_mechanism='SCRAM-SHA-512', sasl_plain_username='{security.user}', "
-            f"sasl_plain_password=open('{folder / 'password'}').read().strip()",
+            f"sasl_plain_password=Path('{folder / 'password'}').read_text().strip()",
         ),
     ]
 
