@@ -144,7 +144,7 @@ def compare(peers: Mapping[str, Peer], request: Callable[[str], bytes], rounds: 
         for name, peer in peers.items():
             turn(peer, connections[name], request(names[name]))  # to warm up
         for number in range(rounds):
-            order = list(peers) if number % 2 == 0 else list(reversed(peers))
+            order = list(peers)[:: 1 if number % 2 == 0 else -1]
             for name in order:
                 turns[name].append(turn(peers[name], connections[name], request(names[name])))
     first, *_ = peers
