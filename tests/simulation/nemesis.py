@@ -18,6 +18,8 @@ from .clocks import settle
 from .weather import StoreWeather, Weather
 from .world import Agent, World
 
+LIST_LATE_S = 3.0
+
 
 class Nemesis:
     def __init__(self, world: World) -> None:
@@ -44,7 +46,7 @@ class Nemesis:
             "drain": self._drain,
             "pin": self._pin,
             "slow": self._slow,
-            "rot": self._rot,
+            "rot": self._lie,
             "disk-full": self._fill,
             "sync-error": lambda agent: agent.files.fail_next_sync(),
         }
@@ -157,8 +159,10 @@ class Nemesis:
         store.slow = self._chance.random()
         self._after(3.0, store.clear)
 
-    def _rot(self, agent: Agent) -> None:
+    def _lie(self, agent: Agent) -> None:
+        """Reads are wrong or cut short, and lists leave out what is new."""
         agent.weather.objects.rot = self._chance.choice((0.1, 0.5))
+        agent.weather.objects.list_late_s = LIST_LATE_S
         self._after(2.0, agent.weather.objects.clear)
 
     def _fill(self, agent: Agent) -> None:

@@ -13,6 +13,7 @@ from streamhouse.errors import Unavailable
 from streamhouse.stores.objects.base import Buffers, ObjectExists, ObjectMeta, ObjectMissing
 from streamhouse.stores.objects.memory import MemoryObjectStore
 
+from .clocks import EPOCH_MS
 from .loop import SimLoop, Violation
 from .metadata import SimDatabase
 from .weather import Weather
@@ -21,6 +22,8 @@ T = TypeVar("T")
 
 CALL_S = 0.004
 LATE_S = 8.0
+CUT_SHARE = 0.3
+"""Of the wrong answers, those that end too early."""
 
 
 class ObjectDoor:
@@ -110,9 +113,12 @@ class ObjectDoor:
         return self._rotten(await self._read(lambda: self._bucket.get_suffix(key, length), key))
 
     def _rotten(self, data: bytes) -> bytes:
-        """Now and then a bit is wrong, and the store doesn't know."""
+        """Now and then a bit is wrong, or the end is missing, and the store doesn't know."""
         if not data or self._chance.random() >= self._weather.objects.rot:
             return data
+        if self._chance.random() < CUT_SHARE:
+            self._loop.note("a body is cut short")
+            return data[: self._chance.randrange(len(data))]
         bit = self._chance.randrange(len(data) * 8)
         self._loop.note(f"a bit is wrong; bit={bit}")
         wrong = bytearray(data)
@@ -124,7 +130,11 @@ class ObjectDoor:
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectMeta]:
         await self._return(await self._travel(), prefix)
+        newest_ms = EPOCH_MS + (self._loop.time() - self._weather.objects.list_late_s) * 1000
         async for meta in self._bucket.list(prefix):
+            if meta.modified_at_ms > newest_ms:
+                self._loop.note(f"not listed yet: {meta.key}")
+                continue
             yield meta
             if self._chance.random() < 0.1:
                 await self._return(await self._travel(), prefix)

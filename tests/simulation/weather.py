@@ -20,7 +20,9 @@ class StoreWeather:
     late: float = 0.0
     slow: float = 0.0
     rot: float = 0.0
-    """Share of reads in which a bit is wrong."""
+    """Share of reads in which a bit is wrong, or the end is missing."""
+    list_late_s: float = 0.0
+    """How old an object is before lists have it."""
     away_until: float = 0.0
     deaf: float = 0.0
     """Share of the news that nobody hears."""
@@ -29,7 +31,7 @@ class StoreWeather:
 
     def clear(self) -> None:
         self.refused = self.lost = self.late = self.slow = self.rot = self.deaf = 0.0
-        self.away_until = 0.0
+        self.away_until = self.list_late_s = 0.0
         self.knows_deaf = False
 
 
