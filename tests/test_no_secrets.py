@@ -25,6 +25,9 @@ import httpx
 import pytest
 from cryptography.hazmat.primitives import serialization
 
+from streamhouse.clock import SystemClock
+from streamhouse.model.access import WORKER, Principal
+from streamhouse.model.cluster_tokens import ClusterTokens
 from tests.stores.test_key_services import TOKEN, Server
 from tests.stores.test_key_services import server as vault  # noqa: F401 - a fixture
 from tests.support.agent import free_port
@@ -45,6 +48,7 @@ CANARIES = {
     "wrong token": "can4ry-wrong-token",
     "wrong key": "shk_can4rywrongkey_can4ry-wrong-key-secret",
     "metadata password": "can4ry-metadata-pa55",
+    "worker's token": "can4ry-worker-token",
     "inline password": "can4ry-inline-pa55",
 }
 HARMLESS_ENVIRONMENT = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
@@ -214,14 +218,22 @@ def use_http(evidence: Evidence, agent: Agent) -> None:
         ):  # fmt: skip
             answer = client.get(path)
             evidence.add(f"http {path}", answer.text + str(answer.headers))
-        options = {"connector": "postgresql", "connection": "shop", "table": "orders"}
-        url = {"connector": "postgresql", "url": f"postgresql://u:{CANARIES['inline password']}@127.0.0.1:1/x"}
-        for number, given in enumerate((options, url)):
-            body = {"name": f"t{number}", "options": given, "columns": [{"name": "id", "type": "BIGINT"}]}
-            for answer in (client.post("/v1/tables", json=body), client.put(f"/v1/tables/t{number}", json=body)):
-                evidence.add("http tables", str(answer.headers) + "" if "url" in given else answer.text)
-        statement = f"CREATE TABLE x (id BIGINT) WITH (connector = 'postgresql', url = '{url['url']}', table = 'x')"
-        client.post("/v1/sql", json={"statement": statement})
+        inline = f"postgresql://u:{CANARIES['inline password']}@127.0.0.1:1/x"
+        columns = [{"name": "id", "type": "BIGINT"}]
+        for name, options in (("shop", {"connection": "shop", "table": "orders"}), ("own", {"connection": inline})):
+            table = {"connector": "postgresql", "columns": columns, "options": options}
+            answer = client.put(f"/v1/tables/{name}", json=table)
+            assert answer.is_success == (name == "shop"), answer.text
+            evidence.add("http tables", answer.text.replace(inline, ""))  # what was sent may be shown to its sender
+        statement = f"CREATE TABLE x (id BIGINT) WITH (connector = 'postgresql', connection = '{inline}', table = 'x')"
+        for path, body in (("/v1/sql", {"sql": statement}), ("/v1/sql/validate", {"text": statement})):
+            answer = client.post(path, json=body)
+            evidence.add("http sql", answer.text.replace(inline, ""))
+        beat = {"address": "127.0.0.1:1", "token": CANARIES["worker's token"]}
+        process = ClusterTokens(CANARIES["cluster secret"], clock=SystemClock()).make(Principal(WORKER, "w-1"))
+        path, bearer = "/v1/sql/workers/w-1/heartbeat", {"authorization": f"Bearer {process}"}
+        assert client.post(path, json=beat, headers=bearer).status_code == 200
+        evidence.add("http workers", client.get("/v1/sql/workers").text)
         client.post("/v1/users", json={"name": "broken", "password": CANARIES["wrong password"], "x": 1})
 
 

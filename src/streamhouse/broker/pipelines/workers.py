@@ -5,10 +5,16 @@ Owns        limits of a heartbeat, the last reported status, the choice among li
 Leaves      the assignment of pipelines to the metadata store, which has the clock; queries to `spark.worker`
 """
 
+import base64
+import hmac
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from streamhouse.broker.dependencies import Dependencies
 from streamhouse.errors import InvalidDefinition, NoWorker
@@ -25,6 +31,8 @@ from streamhouse.model.pipeline import (
     WorkerId,
 )
 
+_ENCRYPTED: Final = "encrypted:"
+_NONCE_BYTES: Final = 12
 MAX_LINE: Final = 10_000
 """Maximum length of an event's text."""
 
@@ -101,9 +109,14 @@ def _shortened(event: Event) -> Event:
 
 
 class SqlWorkers:
+    """Where there is a cluster secret, workers' tokens are encrypted with a key that is derived from it, so that nobody
+    finds them in the metadata store."""
+
     def __init__(self, dependencies: Dependencies) -> None:
         self._metadata = dependencies.metadata
         self._settings = dependencies.settings.sql
+        secret = dependencies.secrets.cluster_secret.encode()
+        self._cipher = AESGCM(hmac.digest(secret, b"streamhouse worker token", "sha256")) if secret else None
 
     @property
     def ttl_s(self) -> float:
@@ -111,18 +124,41 @@ class SqlWorkers:
 
     async def beat(self, worker: SqlWorker) -> None:
         await self._metadata.heartbeat_worker(
-            worker, ttl_ms=round(self._settings.worker_ttl_s * 1000), max_workers=self._settings.max_workers
+            self._encrypted(worker),
+            ttl_ms=round(self._settings.worker_ttl_s * 1000),
+            max_workers=self._settings.max_workers,
         )
 
     async def all(self) -> Sequence[SqlWorker]:
-        return await self._metadata.workers()
+        """Live workers whose tokens can be decrypted."""
+        return [each for worker in await self._metadata.workers() if (each := self._decrypted(worker)) is not None]
 
     async def drop(self, worker: WorkerId) -> None:
         await self._metadata.drop_worker(worker)
 
     async def in_order(self) -> Sequence[SqlWorker]:
         """Live workers, the least busy first; raises `NoWorker` if there is none."""
-        workers = sorted(await self._metadata.workers(), key=lambda each: (each.busy, each.worker))
+        workers = sorted(await self.all(), key=lambda each: (each.busy, each.worker))
         if not workers:
             raise NoWorker("no SQL worker is running; do=start one: streamhouse sql serve")
         return workers
+
+    def _encrypted(self, worker: SqlWorker) -> SqlWorker:
+        if self._cipher is None:
+            return worker
+        nonce = os.urandom(_NONCE_BYTES)
+        token = nonce + self._cipher.encrypt(nonce, worker.token.encode(), worker.worker.encode())
+        return replace(worker, token=_ENCRYPTED + base64.b64encode(token).decode())
+
+    def _decrypted(self, worker: SqlWorker) -> SqlWorker | None:
+        """None for a worker that another secret announced."""
+        if not worker.token.startswith(_ENCRYPTED):
+            return worker  # of an agent without a cluster secret, or of an earlier release
+        if self._cipher is None:
+            return None
+        try:
+            token = base64.b64decode(worker.token.removeprefix(_ENCRYPTED), validate=True)
+            plain = self._cipher.decrypt(token[:_NONCE_BYTES], token[_NONCE_BYTES:], worker.worker.encode())
+        except (InvalidTag, ValueError):
+            return None
+        return replace(worker, token=plain.decode(errors="replace"))
