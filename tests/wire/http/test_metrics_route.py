@@ -1,9 +1,13 @@
 """The main metrics of all agents as JSON."""
 
+import asyncio
+from dataclasses import replace
+
 import httpx
 from prometheus_client import CollectorRegistry, Counter
 
 from streamhouse.broker.broker import Broker
+from streamhouse.model.names import NodeId
 from streamhouse.wire.http.app import make_app
 
 from .test_cluster import Site, site
@@ -33,3 +37,21 @@ async def test_an_agent_that_does_not_answer_has_an_error(site: Site) -> None:
     assert "can't be reached" in other["error"]
     assert other["samples"] == {}
     assert len((await site.get("/v1/metrics", local="true"))["agents"]) == 1
+
+
+async def test_those_who_ask_at_the_same_time_share_one_answer_of_the_other_agents(broker: Broker) -> None:
+    asked = list[object]()
+
+    class Counted:
+        async def metrics(self, at: object, *, timeout_s: float) -> bytes:
+            asked.append(at)
+            return b'{"agents": [{"node": 9, "at_ms": 1, "samples": {}}]}'
+
+    other = replace(broker.agents()[0], node_id=NodeId(9))
+    agents = broker.agents()
+    broker.agents = lambda: [*agents, other]  # type: ignore[method-assign]
+    transport = httpx.ASGITransport(make_app(broker, CollectorRegistry(), peers=Counted()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://agent") as http:
+        answers = await asyncio.gather(*(http.get("/v1/metrics") for _ in range(10)))
+    assert {len(answer.json()["agents"]) for answer in answers} == {2}
+    assert len(asked) == 1

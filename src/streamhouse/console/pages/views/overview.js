@@ -9,7 +9,7 @@ import { Badge, Bar, Card, Empty, Failure, Loaded, PageHead, Tile } from "../ui/
 import { Plot } from "../ui/plot.js";
 
 const DOCTOR_MS = 15000;
-const AGENTS_MS = 2000;
+const AGENTS_MS = 4000;
 const perSecond = (value) => (value === null ? "–" : `${bytes(value)}/s`);
 const latency = (value) => (value === null || value === undefined ? "–" : duration(value * 1000));
 

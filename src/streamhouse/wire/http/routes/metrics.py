@@ -3,7 +3,7 @@
 GET /v1/metrics            {"agents": [{"node": 1, "samples": {"streamhouse_appended_bytes_total": 123, …}, …}]}
 GET /v1/metrics?local=1    only the agent that responds
 
-An agent collects its samples at most once in `MIN_AGE_S`, however many consoles ask.
+An agent collects its samples, and asks the others for theirs, at most once in `MIN_AGE_S`, however many consoles ask.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
 from streamhouse.model.cluster import Session
 from streamhouse.model.needs import needs
-from streamhouse.wire.http.operations import Call, Operation, json_response
+from streamhouse.wire.http.operations import JSON, Call, Operation, json_response
 
 MIN_AGE_S: Final = 1.0
 PEER_TIMEOUT_S: Final = 2.0
@@ -124,24 +124,51 @@ def sample_name(name: str, labels: dict[str, str]) -> str:
     return f"{name}{{{pairs}}}" if pairs else name
 
 
-def operations(broker: Broker, registry: CollectorRegistry, peers: Peers | None) -> list[Operation[Any, Any]]:
-    clock = SystemClock()
-    local = LocalMetrics(broker, registry, clock)
+class AllMetrics:
+    """The samples of all agents as a response; those who ask at the same time share one."""
 
-    async def of_peer(agent: Session) -> AgentMetrics:
-        node, at_ms = agent.node_id, clock.now_ms()
-        if peers is None:
+    def __init__(self, broker: Broker, local: LocalMetrics, peers: Peers | None, clock: Clock) -> None:
+        self._broker = broker
+        self._local = local
+        self._peers = peers
+        self._clock = clock
+        self._taking = asyncio.Lock()
+        self._last = b""
+        self._until = 0.0
+
+    def __repr__(self) -> str:
+        return f"<AllMetrics {self._broker.node_id}>"
+
+    async def take(self) -> bytes:
+        async with self._taking:
+            if not self._last or self._clock.monotonic() >= self._until:
+                own = self._local.take()
+                others = [each for each in self._broker.agents() if each.node_id != own.node]
+                agents = [own, *await asyncio.gather(*map(self._of_peer, others))]
+                self._last = msgspec.json.encode(ClusterMetrics(agents=agents))
+                self._until = self._clock.monotonic() + MIN_AGE_S
+            return self._last
+
+    async def _of_peer(self, agent: Session) -> AgentMetrics:
+        node, at_ms = agent.node_id, self._clock.now_ms()
+        if self._peers is None:
             return AgentMetrics(node=node, at_ms=at_ms, samples={}, error="other agents can't be reached from here")
         try:
-            body = await peers.metrics(agent.http, timeout_s=PEER_TIMEOUT_S)
+            body = await self._peers.metrics(agent.http, timeout_s=PEER_TIMEOUT_S)
             return msgspec.json.decode(body, type=ClusterMetrics).agents[0]
         except (Unavailable, msgspec.DecodeError, IndexError) as error:
             return AgentMetrics(node=node, at_ms=at_ms, samples={}, error=str(error))
 
+
+def operations(broker: Broker, registry: CollectorRegistry, peers: Peers | None) -> list[Operation[Any, Any]]:
+    clock = SystemClock()
+    local = LocalMetrics(broker, registry, clock)
+    everywhere = AllMetrics(broker, local, peers, clock)
+
     async def get_metrics(call: Call[MetricsQuery, None]) -> Response:
-        own = local.take()
-        others = [] if call.query.local else [each for each in broker.agents() if each.node_id != own.node]
-        return json_response(ClusterMetrics(agents=[own, *await asyncio.gather(*map(of_peer, others))]))
+        if call.query.local:
+            return json_response(ClusterMetrics(agents=[local.take()]))
+        return Response(await everywhere.take(), media_type=JSON)
 
     return [
         Operation(
