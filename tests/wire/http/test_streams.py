@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import httpx
@@ -202,3 +203,21 @@ async def test_records_are_written_as_json_when_there_is_memory_until_their_clie
             await read(-1)
         is_read.set()
     assert sorted(made) == list(range(2 + MAX_WAITING))
+
+
+async def test_a_stream_waits_for_the_memory_of_a_large_record(
+    start_site: StartSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    inside = JsonMemory.of
+
+    def of(self: JsonMemory, size_bytes: int) -> AbstractAsyncContextManager[None]:
+        held.append(size_bytes)
+        return inside(self, size_bytes)
+
+    monkeypatch.setattr(JsonMemory, "of", of)
+    site = await with_topic(await start_site(max_json_bytes=1))  # so one at a time
+    await publish(site, "x" * 100_000)
+    async with site.http.stream("GET", RECORDS, params={"limit": 1}, headers=LINES) as answer, asyncio.timeout(10):
+        assert [len(json.loads(line)["value"]) async for line in answer.aiter_lines()] == [100_000]
+    assert [size for size in held if size] == [100_002]
