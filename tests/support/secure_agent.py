@@ -16,7 +16,9 @@ SECRET = "a secret of this cluster"
 class SecureAgent:
     def __init__(self, folder: Path, protocol: str, more: Mapping[str, str] | None = None) -> None:
         self.protocol = protocol
-        make_authority(folder).issue(folder, "agent")
+        self.folder = folder
+        self.authority = make_authority(folder)
+        self.authority.issue(folder, "agent")
         self.ca = folder / "ca.pem"
         (folder / "password").write_text(PASSWORD)
         (folder / "secret").write_text(SECRET)
@@ -33,7 +35,9 @@ class SecureAgent:
             **(more or {}),
         }
         self.live = LiveAgent(
-            folder / "data", *(part for key, value in settings.items() for part in ("--set", f"{key}={value}"))
+            folder / "data",
+            *(part for key, value in settings.items() for part in ("--set", f"{key}={value}")),
+            ca=self.ca if settings.get("http.protocol", "").endswith("SSL") else None,
         )
 
     def token(self, name: str = "admin") -> str:
