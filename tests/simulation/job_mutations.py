@@ -1,12 +1,13 @@
 """Job mutations: one guard of rewriting runs taken out, to see whether the simulator notices.
 
-Owns        how each guard of commits that jobs overtake, and of compaction by key, is taken out
+Owns        how each guard of commits that jobs overtake, of compaction by key and of objects at rest is taken out
 Leaves      running seeds until one fails to `test_mutations`
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from streamhouse.broker.maintenance import object_check
 from streamhouse.format.compaction import CompactionPolicy, KeyMap, batch_keys
 from streamhouse.model.segment import Run
 from streamhouse.stores.metadata.engine import Transaction
@@ -22,6 +23,13 @@ def replaced_runs_are_taken_for_others(patch: Patch) -> None:
 
     patch.setattr(segments, "_was_replaced", never)
     refused_runs_dropped(patch)
+
+
+def objects_not_looked_at(patch: Patch) -> None:
+    async def nothing(*_: object, **__: object) -> Sequence[object]:
+        return ()
+
+    patch.setattr(object_check, "find_damaged_objects", nothing)
 
 
 REWRITING: Final[Mapping[str, Any]] = {
@@ -71,5 +79,11 @@ JOB_MUTATIONS: Final[Mapping[str, Mutation]] = {
         apply=tombstones_removed_at_once,
         profile="calm",
         tweaks={"has_table": True},
+    ),
+    "nobody looks whether objects are there": Mutation(
+        breaks=("a missing object was not named",),
+        apply=objects_not_looked_at,
+        profile="calm",
+        tweaks={"is_damaged": True},
     ),
 }

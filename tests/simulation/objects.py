@@ -5,7 +5,7 @@ Leaves      when faults happen to `weather`, the objects themselves to the produ
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from contextvars import Context
 from typing import TypeVar
 
@@ -36,15 +36,19 @@ class ObjectDoor:
         database: SimDatabase,
         weather: Weather,
         *,
+        damaged: Set[str] = frozenset(),
         detached: float = 0.0,
         sending: Callable[[str], None] | None = None,
     ) -> None:
-        """`detached` is the share of PUTs that arrive whatever becomes of the process that sent them meanwhile.
+        """`damaged` are objects that may be missing though rows name them.
+
+        `detached` is the share of PUTs that arrive whatever becomes of the process that sent them meanwhile.
         `sending` is told of each of the others, when it is about to travel."""
         self._loop = loop
         self._database = database
         self._bucket = bucket
         self._weather = weather
+        self._damaged = damaged
         self._chance = weather.chance
         self._detached = detached
         self._sending = sending
@@ -165,7 +169,7 @@ class ObjectDoor:
         try:
             return await call()
         except ObjectMissing:
-            if self._database.is_published(key):
+            if self._database.is_published(key) and key not in self._damaged:
                 self._loop.fail(Violation(f"an object is missing that readers need; key={key}"))
             raise
 

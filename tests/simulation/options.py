@@ -82,6 +82,8 @@ TRANSACTIONS_SHARE: Final = 0.4
 """Share of the seeds of every profile in which producers have transactions."""
 TABLE_SHARE: Final = 0.2
 """Share of the seeds of every profile with a topic that is compacted by key; where the power takes records, of none."""
+DAMAGE_SHARE: Final = 0.2
+"""Share of the seeds of every profile in which an object is damaged at rest."""
 EXPIRY_SHARE: Final = 0.3
 """Share of the seeds in which committed offsets expire before the end."""
 LONG_S: Final = 3600.0
@@ -177,6 +179,8 @@ class Options:
     committed_followers: int = 0
     has_table: bool = False
     """Whether there is a topic that is compacted by key."""
+    is_damaged: bool = False
+    """Whether an object is damaged at rest after the faults."""
     team: int = 0
     """How many agents share the stores; 0: one alone, with a disk."""
     down_s: float = 0.1
@@ -241,6 +245,7 @@ def choose(seed: int, profile: str | None = None) -> Options:
         options = transacting(options, transactions)
     if random.Random(f"table-{seed}").random() < TABLE_SHARE:
         options = replace(options, has_table=options.team > 0 or options.settings.wal.fsync == "always")
+    options = replace(options, is_damaged=random.Random(f"damage-{seed}").random() < DAMAGE_SHARE)
     jobs = random.Random(f"jobs-{seed}")
     is_rewritten = jobs.random() < JOBS_SHARE if profile is None else profile in JOB_PROFILES
     return rewriting(options, jobs) if is_rewritten else options

@@ -32,6 +32,7 @@ from tests.history.checker import check
 from .churn import TOPIC, Churner
 from .clients import Client, simply
 from .consumers import Follower, RandomReader
+from .damage import Damage
 from .eager import EagerProducer
 from .files import SimFiles
 from .groups import Crowd
@@ -146,6 +147,7 @@ class Scenario:
         self._is_hurried = False
         """Whether an agent ran out of time in its stop, where it has little."""
         self.jobs = [Job(self.world, f"job{number}") for number in range(options.jobs)]
+        self.damage = Damage(self.world)
         self.tables = [Table(self.world)] if options.has_table else []
         self.world.make_holders = lambda agent: SimHolders(self.world, agent)
         self.world.make_peers = lambda agent: cast(AgentClient, SimPeers(self.world, agent))
@@ -171,6 +173,8 @@ class Scenario:
             "placed": history.placements,
             "replaced": sum(job.replaced for job in self.jobs),
             "replaced too late": sum(job.came_late for job in self.jobs),
+            "served beside damage": self.damage.served,
+            "named as damaged": self.damage.named,
             "superseded": sum(table.superseded for table in self.tables),
             "jobs killed": sum(job.deaths for job in self.jobs),
             **{f"death:{how}": count for how, count in self.world.deaths.items()},
@@ -209,6 +213,8 @@ class Scenario:
         await self._retire(members)
         await self._lively("hot reading", self._read_everything(admin))
         await self._lively("memory comes back", self._memory_is_free())
+        if self.options.is_damaged:
+            await self._lively("damage", self.damage.run())
         await self._lively("stop", self._stop())
         await self._lively("cold reading", self._read_everything(admin))
         for auditor in self.crowd.auditors:

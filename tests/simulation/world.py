@@ -79,6 +79,7 @@ class Agent:
             world.bucket,
             world.database,
             self.weather,
+            damaged=world.damaged,
             detached=0.3 if team else 0.0,
             sending=self._sending if team else None,
         )
@@ -217,6 +218,8 @@ class World:
         """Whether faults are over."""
         self.is_closing = False
         """Whether who ends is succeeded by nobody."""
+        self.damaged: set[str] = set()
+        """Objects that somebody has damaged."""
         self.deaths: dict[str, int] = {}
         self.power_cuts = 0
         self.epochs_begun = 0
