@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
 from streamhouse import console
+from streamhouse.allocator import keep_memory
 from streamhouse.broker.admin.orphan_adoption import AdoptionReport as AdoptionReport
 from streamhouse.broker.admin.orphan_adoption import recover_stores
 from streamhouse.broker.admin.orphan_survey import OnProgress
@@ -111,6 +112,7 @@ async def run_agent(settings: Settings, *, on_ready: Callable[[AgentReady], None
     it has stopped before all was stored."""
     configure_logging(log_format=settings.agent.log_format, level=settings.agent.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    keep_memory(one_arena=True)
     if warning := exposure_warning(settings):
         log.warning(warning)
     if warning := extension_warning(missing_extensions()):

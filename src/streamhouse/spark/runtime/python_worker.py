@@ -14,7 +14,6 @@ that stay, for 35 ms and more, so they are frozen. Buffers of a task are some Mi
 each to the system, which clears every page for the next: a fifth of the time of decoding.
 """
 
-import ctypes
 import gc
 import os
 import runpy
@@ -27,6 +26,8 @@ from importlib.machinery import PathFinder
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
+
+from streamhouse.allocator import keep_memory
 
 SCRIPT: Final = "streamhouse-spark-python"
 DAEMON: Final = "pyspark.daemon"
@@ -131,14 +132,6 @@ def quietly(main: Callable[..., None]) -> Callable[..., None]:
 
 FREEZES: Final = 2
 """Before the first task, and before the second: Spark imports the rest while it sends the rows of the first one."""
-LARGEST_KEPT_BYTES: Final = 32 * 1024 * 1024
-"""Buffers up to this size come from memory that the process has already; 32 MiB is the most that glibc takes."""
-KEPT_BYTES: Final = 64 * 1024 * 1024
-"""Of free memory at the end of the heap; what is more goes back to the system."""
-
-# As in glibc's malloc.h.
-_M_TRIM_THRESHOLD: Final = -1
-_M_MMAP_THRESHOLD: Final = -3
 
 _calls: Final = count()
 
@@ -149,12 +142,4 @@ def prepare_worker_process() -> None:
     if number < FREEZES:
         gc.freeze()
     if number == 0:
-        _keep_memory()
-
-
-def _keep_memory() -> None:
-    """Other C libraries have no such call, and no such habit."""
-    with suppress(OSError, AttributeError):
-        library = ctypes.CDLL(None)
-        library.mallopt(_M_MMAP_THRESHOLD, LARGEST_KEPT_BYTES)
-        library.mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
+        keep_memory()
