@@ -50,7 +50,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_logging(*, log_format: str, level: str) -> None:
-    """Send log lines to standard error; called once, by whoever runs the agent."""
+    """Send log lines to standard error; called once per process."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     root = logging.getLogger()

@@ -57,8 +57,8 @@ class Unavailable(Retriable):
 
 
 class DataKeyUnavailable(Unavailable):
-    """The key that encrypts an object can't be had: the key service is away, lacks the key, or has another one of this
-    id. Nothing is damaged, and nothing may be deleted or given up because of it."""
+    """An object's encryption key is unavailable: the key service doesn't respond, doesn't have the key, or has a
+    different key with this id. The object is intact: callers must not delete it or treat it as damaged."""
 
     def __init__(self, where: str, *, key_id: str, why: str, is_away: bool = False) -> None:
         super().__init__(
@@ -67,7 +67,7 @@ class DataKeyUnavailable(Unavailable):
         )
         self.where, self.key_id, self.why = where, key_id, why
         self.is_away = is_away
-        """The key service doesn't answer; later it may."""
+        """The key service doesn't respond; a retry may succeed."""
 
 
 class Stopping(Retriable):

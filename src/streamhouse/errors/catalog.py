@@ -1,13 +1,7 @@
 """Errors of tables, pipelines, views and SQL.
 
-Errors of SQL queries.
-
-Owns        errors with positions in SQL texts, and the ways in which a query fails
-Leaves      finding positions to `query.error_messages`, statuses to the wires
-
-Errors of schemas, of values written with them, and of the schema registry.
-
-Errors of SQL texts, with positions.
+Also errors of the schema registry and of values that are encoded with its schemas. Errors of SQL texts carry line and
+column.
 """
 
 from collections.abc import Iterable, Sequence
@@ -52,7 +46,7 @@ class NameTaken(Rejected):
 
 
 class AnotherTable(Rejected):
-    """There is a lake table of this name with other columns, key or partitions."""
+    """A lake table of this name exists, with other columns, key or partitions."""
 
     def __init__(self, name: str, differences: Iterable[object]) -> None:
         super().__init__(
@@ -84,7 +78,7 @@ class PlaceLost(Rejected):
 
 
 class PipelineMoved(Rejected):
-    """Another supervisor runs the pipeline now, or none does: the commit is rejected."""
+    """The commit is rejected, because another supervisor owns the pipeline now, or none does."""
 
     def __init__(self, name: str, *, epoch: int, why: str) -> None:
         super().__init__(f"pipeline moved; pipeline={name} epoch={epoch} why={why}")
@@ -106,7 +100,7 @@ class NoWorker(Retriable):
 
 
 class Mistake(NamedTuple):
-    """An error at a position of a text; lines and columns are counted from 1, 0 without a position."""
+    """An error in a text; line and column count from 1 and are 0 if the position is unknown."""
 
     line: int
     column: int
@@ -146,7 +140,7 @@ class TooManyQueries(Retriable):
 
 
 class InvalidSchema(Rejected):
-    """The text is not a valid schema; `path` (or line and column) is the position, `reason` the cause."""
+    """The text is not a valid schema; `path` (or line and column) locates the error, `reason` describes it."""
 
     def __init__(self, reason: str, *, path: str = "") -> None:
         super().__init__(f"invalid schema; path={path or '/'} reason={reason}")
@@ -154,7 +148,8 @@ class InvalidSchema(Rejected):
 
 
 class InvalidRecordValue(Rejected):
-    """A value doesn't fit its schema, or bytes weren't encoded with it; `path` is the position, `reason` the cause."""
+    """A value doesn't match its schema, or bytes can't be decoded with it; `path` locates the error, `reason` describes
+    it."""
 
     def __init__(self, reason: str, *, path: str = "") -> None:
         super().__init__(f"the value doesn't fit its schema; path={path or '/'} reason={reason}")

@@ -1,7 +1,4 @@
-"""Errors of consumer groups and their coordinators.
-
-Errors of transactions; clients branch on them, so each stands for exactly one of Kafka's codes.
-"""
+"""Errors of consumer groups and transactions. Clients branch on them, so each maps to exactly one Kafka error code."""
 
 from streamhouse.errors.base import Rejected, Retriable
 
@@ -68,7 +65,7 @@ class RebalanceInProgress(Rejected):
 
 
 class FencedInstance(Rejected):
-    """Another member has this static member's instance id; this one must stop."""
+    """Another member has taken over this static member's instance id; this member must stop."""
 
     def __init__(self, group_id: str, *, instance_id: str, member_id: str) -> None:
         super().__init__(f"instance is taken over; group={group_id!r} instance={instance_id!r} member={member_id!r}")
@@ -140,7 +137,7 @@ class TransactionUnavailable(CoordinatorUnavailable):
 
 
 class UnstableOffsets(Retriable):
-    """Offsets of an undecided transaction; the call may be retried."""
+    """The offsets belong to a transaction that is not decided yet; the call may be retried."""
 
 
 class InvalidTransactionState(Rejected):
@@ -151,7 +148,7 @@ class InvalidTransactionState(Rejected):
 
 
 class TransactionAbortable(Rejected):
-    """The batch belongs to no open transaction; the producer may abort and continue."""
+    """The batch does not belong to an open transaction; the producer may abort and continue."""
 
 
 class ProducerFenced(Rejected):
@@ -201,4 +198,4 @@ class TransactionTooLarge(Rejected):
 
 
 class MarkerFenced(Rejected):
-    """A marker of an earlier transaction than the partition's last one, or of a fenced producer."""
+    """The marker belongs to an older transaction than the partition's last one, or to a fenced producer."""

@@ -1,9 +1,4 @@
-"""Errors of leases, sessions and agents.
-
-Errors of records and batches.
-
-Errors of topics: names, settings, partitions.
-"""
+"""Errors of leases, sessions and agents; of records and batches; of topics and their settings."""
 
 from collections.abc import Iterable, Sequence
 
@@ -115,7 +110,7 @@ class UnsupportedFormat(Rejected):
 
 
 class BadRecords(Rejected):
-    """Records violate a rule; `records` are their positions if the rule is about single records."""
+    """Records violate a rule; `records` are the positions of the invalid ones, if single records are invalid."""
 
     def __init__(self, text: str, *, records: Sequence[int] = ()) -> None:
         super().__init__(text)
@@ -161,8 +156,8 @@ class OutOfOrderSequence(Rejected):
 class AbortedSequence(Rejected):
     """A batch has sequence numbers that its producer used in a transaction that was aborted.
 
-    It is not stored, and it is no duplicate of anything that counts. The producer must abort its transaction and go on
-    under the next epoch.
+    The batch is not stored, and is not a duplicate of a stored one. The producer must abort its transaction and
+    continue under the next epoch.
     """
 
     def __init__(self, partition: object, *, producer_id: int, sequence: int) -> None:

@@ -4,14 +4,14 @@ from streamhouse.errors.base import Rejected, Retriable
 
 
 class NotAuthenticated(Rejected):
-    """The listener wants to know who is there: credentials are missing, wrong or expired.
+    """The listener requires authentication, and credentials are missing, wrong or expired.
 
-    The text never says which of user and password was wrong.
+    The text never says whether the user or the password was wrong.
     """
 
 
 class AccessDenied(Rejected):
-    """The caller may not do this to that resource."""
+    """The caller lacks the permission for this operation on the resource."""
 
     def __init__(self, principal: object, *, operation: str, resource_type: str, name: str) -> None:
         super().__init__(f"not authorised; principal={principal} operation={operation} {resource_type}={name}")
@@ -19,7 +19,7 @@ class AccessDenied(Rejected):
 
 
 class TopicAccessDenied(AccessDenied):
-    """`AccessDenied` to a topic; each of Kafka's resources has a code of its own."""
+    """`AccessDenied` to a topic. Kafka has one error code per resource type."""
 
 
 class GroupAccessDenied(AccessDenied):
@@ -35,22 +35,22 @@ class DelegationTokenAccessDenied(AccessDenied):
 
 
 class InvalidAcl(Rejected):
-    """A rule, or a part of it, is not one; the text says what is allowed."""
+    """An access rule is invalid; the text says what is allowed."""
 
 
 class InvalidCredentials(Rejected):
-    """A user, password or key can't be stored like this; the text says what is allowed."""
+    """A user name, password or key is invalid; the text says what is allowed."""
 
 
 class UnknownUser(Rejected):
-    """There is no such user."""
+    """No user has this name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"no such user; user={name!r}")
 
 
 class UserExists(Rejected):
-    """There is a user of this name."""
+    """A user of this name exists."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"the user exists; user={name!r}")
@@ -64,18 +64,18 @@ class UnknownKey(Rejected):
 
 
 class SecurityLimit(Rejected):
-    """There are as many users, keys or rules as the settings allow."""
+    """The maximum number of users, keys or rules is reached."""
 
     def __init__(self, what: str, *, limit: int, setting: str) -> None:
         super().__init__(f"too many {what}; limit={limit} setting={setting}")
 
 
 class SecurityDisabled(Rejected):
-    """The agent has no access control; the text says which setting turns it on."""
+    """Access control is disabled; the text names the setting that enables it."""
 
 
 class QuotaExceeded(Retriable):
-    """The caller has used more than its quota; the same request may be made after `retry_after_s`."""
+    """The caller exceeds its quota; it may retry after `retry_after_s`."""
 
     def __init__(self, limit: str, *, retry_after_s: float) -> None:
         super().__init__(f"quota exceeded; limit={limit} retry_after_s={retry_after_s:.3g}")
@@ -83,7 +83,7 @@ class QuotaExceeded(Retriable):
 
 
 class TooManyLogins(Retriable):
-    """More logins are being checked at once than the settings allow."""
+    """The maximum number of concurrent logins is reached."""
 
     def __init__(self, *, limit: int) -> None:
         super().__init__(f"too many logins at once; limit={limit} setting=security.max_logins")

@@ -1,7 +1,7 @@
-"""Access: principals, what they may do to which resources (ACLs), and who stands behind a request.
+"""Access control: principals, resources, access rules (ACLs), and the caller of a request.
 
 Kafka's model (KIP-11, KIP-290): a rule allows or denies a principal, from a host, an operation on the resources that a
-pattern names. Schema subjects, pipelines, views and tables are resources too.
+pattern matches. Schema subjects, pipelines, views and tables are resources too.
 """
 
 import ipaddress
@@ -15,14 +15,14 @@ from streamhouse.errors import InvalidAcl
 
 MAX_NAME_CHARS: Final = 1000
 ANY: Final = "*"
-"""As a name: every resource of the type; as a host: every host; as a principal's name: every principal."""
+"""Wildcard for resource names, hosts and principal names."""
 
 CLUSTER_NAME: Final = "kafka-cluster"
 """The name of the only resource of type cluster, as in Kafka."""
 
 
 class Principal(NamedTuple):
-    """Who acts: `User:alice`, or in rules also `Group:admins` and `Role:reader`."""
+    """A user, as in `User:alice`; in rules also a group or a role (`Group:admins`, `Role:reader`)."""
 
     kind: str
     name: str
@@ -32,7 +32,7 @@ class Principal(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Principal":
-        """The principal in `User:alice`; raise `InvalidAcl` for anything else."""
+        """Parse a text such as `User:alice`; raises `InvalidAcl` if it is not a principal."""
         kind, colon, name = text.partition(":")
         if not colon or kind not in PRINCIPAL_KINDS or not name or len(name) > MAX_NAME_CHARS:
             raise InvalidAcl(f"not a principal; principal={text[:100]!r} allowed={'|'.join(PRINCIPAL_KINDS)}:NAME")
@@ -44,13 +44,13 @@ GROUP: Final = "Group"
 ROLE: Final = "Role"
 PRINCIPAL_KINDS: Final = (USER, GROUP, ROLE)
 AGENT: Final = "Agent"
-"""Kinds of principals that have no rules: processes of the cluster, which prove that they have the cluster secret."""
+"""Kinds of the cluster's own processes. They authenticate with the cluster secret, and no rules apply to them."""
 WORKER: Final = "Worker"
 SUPERVISOR: Final = "Supervisor"
 PROCESS_KINDS: Final = (AGENT, WORKER, SUPERVISOR)
 
 ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
-"""Who comes through a listener that asks nobody to log in, as in Kafka."""
+"""The principal of clients on a listener without authentication, as in Kafka."""
 EVERYBODY: Final = Principal(USER, ANY)
 
 
@@ -82,9 +82,9 @@ class Operation(StrEnum):
     CREATE_TOKENS = "create-tokens"
     DESCRIBE_TOKENS = "describe-tokens"
     RUN_CODE = "run-code"
-    """Of the cluster: define pipelines in Python, which supervisors execute."""
+    """On the cluster: define pipelines in Python, which supervisors execute."""
     RUN_SQL = "run-sql"
-    """Of the cluster: have SQL workers run queries, over what one may read."""
+    """On the cluster: run queries on SQL workers, over resources that the caller may read."""
 
 
 class PatternType(StrEnum):
@@ -98,7 +98,7 @@ class Permission(StrEnum):
 
 
 class Resource(NamedTuple):
-    """What an operation is done to."""
+    """The target of an operation."""
 
     type: ResourceType
     name: str
@@ -123,13 +123,13 @@ OPERATIONS: Final = {
     ResourceType.VIEW: "read describe",
     ResourceType.TABLE: "create delete describe",
 }
-"""The operations that a rule may name for each type of resource, besides `all`."""
+"""The valid operations for each type of resource, besides `all`."""
 
 IMPLYING: Final = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
 }
-"""Operations whose permission is also permission for another one. A denial implies no other denial."""
+"""Operations that imply another one when they are allowed. A denied operation denies no other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -150,7 +150,7 @@ class Acl:
         return f"{self.permission} {self.principal} {self.operation} {self.resource_type} {self.name}{pattern}{host}"
 
     def names(self, resource: Resource) -> bool:
-        """Whether the pattern names the resource."""
+        """Whether the pattern matches the resource."""
         if resource.type is not self.resource_type:
             return False
         if self.pattern is PatternType.PREFIXED:
@@ -158,14 +158,14 @@ class Acl:
         return self.name in (ANY, resource.name)
 
     def decides(self, operation: Operation) -> bool:
-        """Whether the rule says anything about an operation."""
+        """Whether the rule applies to an operation."""
         if self.operation in (operation, Operation.ALL):
             return True
         return self.permission is Permission.ALLOW and self.operation in IMPLYING.get(operation, ())
 
 
 def check_acl(acl: Acl) -> None:
-    """Raise `InvalidAcl` for a rule that could never apply, or that Kafka would refuse."""
+    """Raise `InvalidAcl` for a rule that could never apply, or that Kafka would reject."""
     allowed = ("all", *OPERATIONS[acl.resource_type].split())
     if acl.operation not in allowed:
         raise InvalidAcl(f"no such operation of a {acl.resource_type}; operation={acl.operation} allowed={allowed}")
@@ -192,7 +192,7 @@ def check_host(host: str) -> None:
 
 @lru_cache(maxsize=10_000)
 def is_host_within(address: str, host: str) -> bool:
-    """Whether an address is one of those that a rule's host stands for."""
+    """Whether a rule's host (an address, a network or `*`) includes this address."""
     if host in (ANY, address):
         return True
     try:
@@ -203,7 +203,8 @@ def is_host_within(address: str, host: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclFilter:
-    """Rules that are asked for; None: any. `matching` finds the rules that apply to the resource called `name`."""
+    """A filter of access rules; None matches any value. `matching` selects the rules that apply to the resource called
+    `name`."""
 
     resource_type: ResourceType | None = None
     name: str | None = None
@@ -239,8 +240,8 @@ class CredentialKind(StrEnum):
 
 
 class CredentialRef(NamedTuple):
-    """Which stored credential a caller has shown: a user's password, an API key, or a delegation token. `version`
-    changes with the password."""
+    """A reference to the stored credential of a caller: a password, an API key or a delegation token. `version` changes
+    with the password."""
 
     kind: CredentialKind
     name: str
@@ -249,10 +250,10 @@ class CredentialRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who stands behind a request, from where, through which listener.
+    """The caller of a request: principal, address and listener.
 
-    `principal` is fixed by authentication; `groups` come with it (claims of a token). `is_unrestricted`: access control
-    is off, or the process belongs to the cluster. `expires_at_ms`: when the credentials end.
+    `groups` are claims of a token. `is_unrestricted`: access control is off, or the process belongs to the cluster.
+    `expires_at_ms`: the expiry of the credentials.
     """
 
     principal: Principal = ANONYMOUS
@@ -262,7 +263,7 @@ class Caller:
     expires_at_ms: int | None = None
     is_unrestricted: bool = False
     credential: CredentialRef | None = field(default=None, compare=False, repr=False)
-    """What was shown, if it is stored: the caller is nobody any more once it is gone."""
+    """The stored credential, if there is one. Once it is deleted, the caller is no longer authenticated."""
 
     def __str__(self) -> str:
         return f"{self.principal}@{self.host}" if self.host else str(self.principal)
@@ -278,9 +279,9 @@ class Caller:
 
 
 INTERNAL: Final = Caller(principal=Principal(AGENT, "internal"), is_unrestricted=True)
-"""The agent itself: what it does of its own accord, not for a client."""
+"""The agent itself, for requests that no client caused."""
 
 
 def principals_of(texts: Iterable[str]) -> tuple[Principal, ...]:
-    """Principals in a list such as `User:admin, User:ops`."""
+    """Parse a list such as `User:admin, User:ops`."""
     return tuple(Principal.parse(text.strip()) for text in texts if text.strip())

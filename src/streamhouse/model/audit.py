@@ -1,4 +1,4 @@
-"""Audit events: who did what, from where, and whether it was allowed. Never with secrets, records or bodies in them."""
+"""Audit events: principal, address, operation, resource and outcome. They never contain secrets, records or bodies."""
 
 import json
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class AuditKind(StrEnum):
     REFUSAL = "refusal"
     ADMINISTRATION = "administration"
     SUPPRESSED = "suppressed"
-    """Events that were left out, because there were more in a second than the settings allow."""
+    """The number of events that were dropped, because of the limit of events per second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class AuditEvent:
     resource: str = ""
 
     def fields(self) -> dict[str, str]:
-        """Its fields, without empty ones."""
+        """The non-empty fields."""
         named = {
             "kind": self.kind.value,
             "outcome": self.outcome.value,
@@ -53,7 +53,7 @@ class AuditEvent:
 
 
 def event_of(caller: Caller, kind: AuditKind, outcome: Outcome, operation: str, resource: str = "") -> AuditEvent:
-    """An event that a caller has caused."""
+    """Make an event from the caller's request."""
     return AuditEvent(
         kind=kind,
         outcome=outcome,

@@ -63,7 +63,7 @@ class Session:
     claim: int = 0
     claimed_by: SessionId | None = None  # the session with the newest claim
     draining: bool = False  # it acquires no leases, and transfers those it holds
-    wal: str = "disk"  # where its unflushed records are: "disk" (its own) or "object" (the object store)
+    wal: str = "disk"  # kind of its WAL: "disk" (the agent's own) or "object" (the object store)
     wal_start: int = 0  # first object of its WAL that may still be needed
     wal_durable: int = 0  # all objects of its WAL below this were durable at its last heartbeat
     put_at_ms: int = 0  # when a write of its agent last reached the object store, by the metadata store; 0: unknown
@@ -71,7 +71,7 @@ class Session:
     listeners: tuple[tuple[str, Address], ...] = ()  # the addresses of its Kafka listeners, by their names
 
     def kafka_at(self, listener: str) -> Address:
-        """Where clients of the listener of this name find the agent's Kafka; `kafka` if it has no such listener."""
+        """The advertised address of the listener of this name; `kafka` if the agent has no such listener."""
         return next((address for name, address in self.listeners if name == listener), self.kafka)
 
 
@@ -79,7 +79,7 @@ class Session:
 class PutReport:
     """A heartbeat's report about the agent's writes to the object store."""
 
-    age_ms: int | None = None  # of the last successful one
+    age_ms: int | None = None  # since the last successful write
     failing: bool = False
 
 

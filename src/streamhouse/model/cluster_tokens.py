@@ -1,7 +1,7 @@
 """ClusterTokens: short-lived tokens that are signed with the cluster secret.
 
-Agents, SQL workers and supervisors show them to agents, and with them a process acts with the rights of a user, not
-with its own. Whoever has the secret can check a token without asking anybody; nobody else can make one.
+Agents, SQL workers and supervisors authenticate to agents with them, also on behalf of a user, with that user's
+permissions. Every holder of the secret can make and verify tokens without a request to another process.
 
 A token is `sht1.CLAIMS.SIGNATURE`: claims as JSON, HMAC-SHA-256, both in URL-safe base64.
 """
@@ -20,9 +20,9 @@ from streamhouse.model.access import PROCESS_KINDS, USER, Caller, Principal
 PREFIX: Final = "sht1."
 MAX_TOKEN_CHARS: Final = 4096
 PROCESS_TTL_S: Final = 300
-"""How long a token of an agent, worker or supervisor is valid; each makes a new one when it connects."""
+"""Lifetime of a process's own token; it makes a new one for each connection."""
 CLOCK_SKEW_MS: Final = 60_000
-"""How far the clocks of two machines may differ."""
+"""Maximum difference between the clocks of two machines."""
 
 
 class _Claims(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -39,7 +39,7 @@ class WallClock(Protocol):
 
 class ClusterTokens:
     def __init__(self, secret: str, *, clock: WallClock) -> None:
-        # A key of its own for this purpose: other uses of the secret can't be mistaken for a token.
+        # A derived key: signatures that are made with the secret for other purposes are no valid tokens.
         self._key = hmac.digest(secret.encode(), b"streamhouse cluster token", hashlib.sha256)
         self._clock = clock
 
@@ -54,7 +54,8 @@ class ClusterTokens:
         host: str = "",
         ttl_s: float = PROCESS_TTL_S,
     ) -> str:
-        """A token that lets its bearer act as this principal for `ttl_s`; with a host, as if from there."""
+        """Make a token with which its bearer acts as this principal for `ttl_s`; with a host, as if from that
+        address."""
         claims = _Claims(
             kind=principal.kind,
             name=principal.name,
@@ -66,7 +67,7 @@ class ClusterTokens:
         return f"{PREFIX}{body}.{_encoded(self._signature(body))}"
 
     def verify(self, token: str) -> Caller:
-        """Who stands behind a token; raise `NotAuthenticated` if it is none of this cluster's, or has expired."""
+        """The caller that a token authenticates; raises `NotAuthenticated` if it is invalid or expired."""
         body, _, signature = token[len(PREFIX) :].partition(".")
         if not token.startswith(PREFIX) or len(token) > MAX_TOKEN_CHARS:
             raise NotAuthenticated("the token is not a token of this cluster")
@@ -79,7 +80,7 @@ class ClusterTokens:
             principal=Principal(claims.kind, claims.name),
             groups=tuple(Principal.parse(group) for group in claims.groups),
             host=claims.host,
-            # A process proves the secret when it connects, and has it as long as it lives.
+            # A process has the secret as long as it lives, so its connections don't expire.
             expires_at_ms=None if claims.kind in PROCESS_KINDS else claims.expires_at_ms,
         )
 

@@ -1,4 +1,4 @@
-"""Credentials: users with their stored passwords, and API keys, as the metadata store keeps them."""
+"""Credentials in the metadata store: users with passwords, API keys, delegation tokens."""
 
 import hashlib
 import re
@@ -14,7 +14,7 @@ MAX_USER_CHARS: Final = 200
 MAX_PASSWORD_CHARS: Final = 1000
 MAX_DESCRIPTION_CHARS: Final = 500
 KEY_PREFIX: Final = "shk_"
-"""With which every API key begins, so that scanners for leaked secrets know one."""
+"""The prefix of every API key, by which scanners for leaked secrets recognise one."""
 
 _KEY: Final = re.compile(r"shk_([0-9a-f]{16})_([0-9a-f]{64})")
 _USER: Final = re.compile(r"[^\x00-\x1f\x7f,=:]+")
@@ -31,7 +31,7 @@ class User:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """A key that stands for a principal; only its hash is kept. `expires_at_ms` None: until it is revoked."""
+    """An API key of a principal; only its hash is stored. `expires_at_ms` None: valid until it is revoked."""
 
     key_id: str
     principal: Principal
@@ -48,12 +48,12 @@ class ApiKey:
 
 
 def key_text(key_id: str, secret: str) -> str:
-    """The API key that is shown once: its id, and 256 random bits as hex digits."""
+    """The API key as shown once to its owner: its id, and 256 random bits as hex digits."""
     return f"{KEY_PREFIX}{key_id}_{secret}"
 
 
 def parse_key(text: str) -> tuple[str, str] | None:
-    """The id and the secret in an API key; None for anything else."""
+    """Parse an API key into id and secret; None if it is not one."""
     match = _KEY.fullmatch(text)
     return None if match is None else (match[1], match[2])
 
@@ -78,7 +78,8 @@ def check_password(password: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegationToken:
-    """A token with which others act as its owner (KIP-48). Its secret is derived from the cluster secret and the id."""
+    """A token with which its bearer acts as the owner (KIP-48). Its secret is derived from the cluster secret and the
+    id."""
 
     token_id: str
     owner: Principal

@@ -23,7 +23,7 @@ class Outcome(StrEnum):
 
     COMMITTED = "committed"
     UNUSED = "unused"  # not attempted, or rejected for good
-    UNSURE = "unsure"  # it may have been applied, and may still be applied
+    UNSURE = "unsure"  # it may have been applied, or may be applied later
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class FreezeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrozenPartition:
-    """A frozen partition: everything below `end` is flushed, nothing is above."""
+    """A frozen partition: its log ends at `end`, and everything is flushed."""
 
     partition: PartitionId
     holder: SessionId
@@ -67,10 +67,11 @@ class CommittedRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalCommit:
-    """Segments to be placed: each run follows its partition's flushed end under its epoch and holder, or none is.
+    """Segments to commit. All runs are appended, each at its partition's flushed end under its epoch and holder, or
+    none.
 
-    `progress` is JSON text that the query wants to find again; `topics` are the names of the topics; with a
-    `fence`, whoever commits must still own its pipeline. `covers` is what the commit is made of (`model.replay`).
+    `progress` is JSON text that is stored for the query; `topics` are the names of the topics; with a `fence`, the
+    committer must still own the pipeline. `covers` is the input of the commit (`model.replay`).
     """
 
     query: QueryId

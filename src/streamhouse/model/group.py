@@ -50,9 +50,9 @@ class StoredMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredGroup:
-    """A group as of its last generation that was handed out, or as it became empty.
+    """A group as of its last completed generation, or as of when it became empty.
 
-    `protocol_type` is None for a simple group: somebody commits offsets under its name, and nobody ever joined.
+    `protocol_type` is None for a simple group, which has committed offsets and never had members.
     """
 
     group_id: str
@@ -119,8 +119,8 @@ GroupChange = PutGroup | DropGroup | PutOffset | DropOffset
 class ShardCommit:
     """Changes to the groups of one shard, under the epoch of its lease.
 
-    `sequence` grows with every commit of an epoch: a commit that arrives after a later one is refused, so that a write
-    whose answer was given up can't undo what came after it.
+    `sequence` grows with every commit of an epoch. The store rejects a commit that arrives after a later one, so a
+    write that timed out can't undo later changes.
     """
 
     shard: PartitionId

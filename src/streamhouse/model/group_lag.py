@@ -1,9 +1,9 @@
-"""Group lag: how far consumer groups are behind, in records and in time, its history, and what it says.
+"""Consumer group lag in records and in time, its history, and the health that follows from it.
 
-Owns        samples and their history; which partitions stand still; the health of a group, and its trend
+Owns        samples and their history, stuck partitions, the health and trend of a group
 Leaves      measuring to `broker.forwarding.group_lag`, rows to the metadata store
 
-The lag in time of a partition is the age of its first record that is not committed yet: 0 where all are committed.
+The lag in time of a partition is the age of its first uncommitted record, 0 if there is none.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,22 +19,22 @@ FINE_MS: Final = 3_600_000
 """Age up to which a history has every sample."""
 
 COARSE_MS: Final = 300_000
-"""What is older has one sample in each of these."""
+"""Older parts of a history have one sample per period of this length."""
 
 KEPT_MS: Final = 86_400_000
 """Age up to which a history has samples."""
 
 STUCK_MS: Final = 60_000
-"""How long a committed offset may stay the same while records wait, before the partition counts as stuck."""
+"""A partition with unread records is stuck if its committed offset hasn't changed for this long."""
 
 TREND_MS: Final = 600_000
-"""How far back a trend looks."""
+"""The period over which a trend is computed."""
 
 TREND_RATIO: Final = 0.1
-"""Change of the lag, as a part of it, from which it grows or shrinks."""
+"""Relative change from which the lag counts as growing or shrinking."""
 
 MAX_WAITING: Final = 1000
-"""Partitions of a group whose progress is remembered."""
+"""Maximum number of partitions per group whose progress is remembered."""
 
 
 class GroupHealth(StrEnum):
@@ -48,8 +48,8 @@ class GroupHealth(StrEnum):
 
 
 class LagSample(NamedTuple):
-    """The lag of a group at a time: of all its partitions in records, of the latest one in time; `lag_ms` is None if
-    no partition's was known."""
+    """A group's lag at a time: the sum over its partitions in records, the maximum in time; `lag_ms` is None if no
+    partition's was known."""
 
     at_ms: int
     records: int
@@ -57,7 +57,7 @@ class LagSample(NamedTuple):
 
 
 class WaitingPartition(NamedTuple):
-    """A partition with records that are not committed, and since when its committed offset is the same."""
+    """A partition with uncommitted records, and the time since when its committed offset is unchanged."""
 
     name: TopicPartition
     committed: int
@@ -65,14 +65,15 @@ class WaitingPartition(NamedTuple):
 
 
 class LagHistory(NamedTuple):
-    """What is kept of a group's lag: samples by time, and the partitions that waited at the last one."""
+    """The stored history of a group's lag: samples by time, and the partitions with uncommitted records at the last
+    one."""
 
     group_id: str
     samples: tuple[LagSample, ...] = ()
     waiting: tuple[WaitingPartition, ...] = ()
 
     def health(self, *, has_members: bool) -> GroupHealth:
-        """What the last sample says."""
+        """The health as of the last sample."""
         if not self.samples:
             return GroupHealth.UNKNOWN
         at_ms = self.samples[-1].at_ms
@@ -84,9 +85,9 @@ class LagHistory(NamedTuple):
 class PartitionLag:
     """The position of a group in a partition.
 
-    `end` and `lag` are None, and `error` says why, if the partition's end is unknown. `lag_ms` is also None where the
-    first record that is not committed can't be read, or has no timestamp. `since_ms` is the time since when the
-    committed offset is the same while records wait; None without any.
+    If the partition's end is unknown, `end` and `lag` are None and `error` has the reason. `lag_ms` is also None if the
+    first uncommitted record can't be read or has no timestamp. `since_ms` is the time since when the committed offset
+    is unchanged; None without uncommitted records.
     """
 
     name: TopicPartition
@@ -138,7 +139,8 @@ class GroupLag:
 def since_ms(
     lag: int, committed: CommittedOffset | None, waiting: WaitingPartition | None, *, now_ms: int
 ) -> int | None:
-    """Since when a partition's committed offset is the same while records wait for it, as far as was measured."""
+    """The time since when the committed offset of a partition with uncommitted records is unchanged, as far as
+    measured."""
     if not lag:
         return None
     if waiting is not None and waiting.committed == _committed_offset(committed):
@@ -151,12 +153,12 @@ def _committed_offset(committed: CommittedOffset | None) -> int:
 
 
 def with_sample(samples: Iterable[LagSample], sample: LagSample) -> tuple[LagSample, ...]:
-    """The history with a further sample; of older times it has the one with the most records of each period."""
+    """Append a sample; of each older period only the sample with the largest lag is kept."""
     kept: dict[int, LagSample] = {}
     for each in (*samples, sample):
         age_ms = sample.at_ms - each.at_ms
         if not 0 <= age_ms <= KEPT_MS:
-            continue  # older than is kept, or from a clock that was ahead
+            continue  # expired, or from a clock that was ahead
         period = each.at_ms if age_ms <= FINE_MS else -(each.at_ms // COARSE_MS)
         known = kept.get(period)
         if known is None or each.records >= known.records:
@@ -165,12 +167,12 @@ def with_sample(samples: Iterable[LagSample], sample: LagSample) -> tuple[LagSam
 
 
 def is_flat(samples: Sequence[LagSample], sample: LagSample) -> bool:
-    """Whether the sample repeats that nothing waits, which needs no further row."""
+    """Whether the lag is zero again, as in the sample before: then it is not stored."""
     return bool(samples) and samples[-1][1:] == (0, 0) == sample[1:]
 
 
 def records_per_s(samples: Sequence[LagSample]) -> float | None:
-    """How quickly the lag changes, lately; negative while the group catches up; None without two samples."""
+    """The recent rate of change of the lag; negative while the group catches up; None with fewer than two samples."""
     recent = _recent(samples)
     if len(recent) < 2:
         return None
@@ -179,7 +181,7 @@ def records_per_s(samples: Sequence[LagSample]) -> float | None:
 
 
 def group_health(samples: Sequence[LagSample], *, has_members: bool, is_stuck: bool) -> GroupHealth:
-    """What the last sample and those before it say."""
+    """Derive the health from the samples."""
     if not samples[-1].records:
         return GroupHealth.CAUGHT_UP
     if is_stuck:

@@ -19,8 +19,8 @@ from streamhouse.model.names import TopicPartition
 class JoinRequest:
     """A member wants to be part of the next generation.
 
-    `member_id` is empty for a new one; with `learns_id`, a new dynamic member is first told its id and must come again
-    with it (KIP-394). `may_skip_assignment`: a returning static leader understands that it has nothing to assign.
+    `member_id` is empty for a new member. With `learns_id`, a new dynamic member gets an id first and must join again
+    with it (KIP-394). `may_skip_assignment`: a returning static leader supports skipping the assignment (KIP-814).
     """
 
     member_id: str = ""

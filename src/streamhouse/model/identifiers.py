@@ -1,9 +1,9 @@
-"""Identifiers: names and texts as SQL writes them, so that they mean the same when they are read again.
+"""Quoting of identifiers and string literals in SQL.
 
-Owns        quoting of names and strings for Spark's SQL and ours, of names for PostgreSQL; lists of names in options
+Owns        quoting for Spark SQL, StreamHouse SQL and PostgreSQL; lists of names in options
 Leaves      reading whole statements to `sql.lexer`
 
-Every name that goes into a text of SQL, into a schema or into `col(…)` is quoted here: a column may be called anything.
+Every name in generated SQL, in a schema or in `col(…)` must be quoted, because column names may have any character.
 """
 
 import re
@@ -15,32 +15,33 @@ _LISTED: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`,]*[^`,\s]))\s*(,|\Z)")
 
 
 def quote_identifier(name: str) -> str:
-    """The name in backticks, for Spark's SQL and for our statements."""
+    """Quote a name with backticks, for Spark SQL and StreamHouse SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def quote_if_needed(name: str) -> str:
-    """The name as it is where SQL can't take it for anything else, in backticks otherwise."""
+    """Quote a name only if SQL could parse it as something else."""
     return name if _PLAIN.fullmatch(name) else quote_identifier(name)
 
 
 def quote_string(text: str) -> str:
-    """The text as a string literal, for Spark's SQL and for our statements."""
+    """Quote a string literal, for Spark SQL and StreamHouse SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 def quote_postgresql_identifier(name: str) -> str:
-    """The name in double quotes, for PostgreSQL."""
+    """Quote a name with double quotes, for PostgreSQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def join_identifiers(names: tuple[str, ...]) -> str:
-    """Names with commas between, as `split_identifiers` reads them."""
+    """Join names with commas; `split_identifiers` is the inverse."""
     return ", ".join(name if _BARE.fullmatch(name) else quote_identifier(name) for name in names)
 
 
 def split_identifiers(text: str) -> tuple[str, ...]:
-    """The names of a list with commas between; those in backticks may hold commas. ValueError for anything else."""
+    """Split a comma-separated list of names; quoted names may contain commas. Raises `ValueError` if it is
+    malformed."""
     names: list[str] = []
     at, more = 0, True
     while more:

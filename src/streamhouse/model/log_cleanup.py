@@ -1,12 +1,11 @@
 """Log cleanup policies as pure functions: retention, compaction and merging of runs.
 
-Owns        where a log should start (by time and by size, in whole runs, oldest first); which partitions are due for
-            compaction and up to which offset (dirty ratio, smallest and largest lag, open transactions); which small
-            neighbouring runs of one epoch become one
-Leaves      which records stay to `format.compaction`, the work to `broker.maintenance` and `spark.maintenance`
+Owns        the log start by retention time and size, in whole runs; when and up to which offset a partition is
+            compacted (dirty ratio, minimum and maximum lag, open transactions); which small adjacent runs are merged
+Leaves      the choice of records to `format.compaction`, the work to `broker.maintenance` and `spark.maintenance`
 
-A run joins a merge only if the result is several times as large, so a byte is moved a few times in all, however small
-the runs are that a partition is written in.
+A run is merged only if the result is several times as large, so a byte is rewritten only a few times, however small the
+original runs are.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -49,13 +48,13 @@ class Extent:
         )
 
     def may_be_one(self, limits: MergeLimits) -> bool:
-        """Whether retention could still delete them in time if they were one run."""
+        """Whether the runs may be merged: retention must still be able to delete the result in time."""
         span_ms = (self.latest_ms or 0) - (self.earliest_ms or 0)
         return self.size_bytes <= limits.max_bytes and (limits.max_span_ms is None or span_ms <= limits.max_span_ms)
 
 
 def merge_limits(config: TopicConfig, *, at_least: int, below_bytes: int, max_bytes: int) -> MergeLimits:
-    """The agent's limits, narrowed by the topic's retention."""
+    """The agent's merge limits, reduced by the topic's retention."""
     span_ms = None
     if config.deletes and config.retention_ms >= 0:
         span_ms = config.retention_ms // SHARE_OF_RETENTION
@@ -65,7 +64,7 @@ def merge_limits(config: TopicConfig, *, at_least: int, below_bytes: int, max_by
 
 
 def runs_to_merge(runs: Sequence[Run], limits: MergeLimits) -> Sequence[Run]:
-    """The first consecutive runs that should become one; none when it isn't worth it. `runs` are oldest first."""
+    """The first consecutive runs that should be merged; empty if no merge is worth it. `runs` are oldest first."""
     for small in _small_neighbours(runs, limits):
         for start in range(len(small) - limits.at_least + 1):
             window = _window(small[start:], limits)
@@ -75,7 +74,7 @@ def runs_to_merge(runs: Sequence[Run], limits: MergeLimits) -> Sequence[Run]:
 
 
 def next_check(runs: Sequence[Run], limits: MergeLimits, *, is_all: bool) -> int:
-    """From which offset runs need to be looked at next time, after nothing in these was to be merged."""
+    """The offset from which the next check needs to look at runs, if none of these is to be merged."""
     start = runs[-1].end
     for run in reversed(runs):
         if run.length >= limits.below_bytes or run.epoch != runs[-1].epoch:
@@ -85,11 +84,12 @@ def next_check(runs: Sequence[Run], limits: MergeLimits, *, is_all: bool) -> int
 
 
 def merges(runs: Sequence[Run], limits: MergeLimits, *, max_runs: int, apart_at: int = 0) -> Iterator[Sequence[Run]]:
-    """All that a job should merge, oldest first: small neighbours, whatever their epochs, as one object each.
+    """All merges that a Spark job should do, oldest first: groups of small adjacent runs, of any epochs; each becomes
+    one object.
 
-    What retention deletes at different times stays apart by a grid of time, not by the distance to a neighbour: of a
-    merged run only the latest time is known, and with every merge it would seem shorter than it is. Runs on both
-    sides of the offset `apart_at` stay apart, too.
+    Runs of different cells of a time grid are not merged, because retention deletes them at different times. The
+    distance between neighbours can't be used instead: a merged run keeps only its latest timestamp, so its span would
+    seem to shrink with every merge. Runs on different sides of the offset `apart_at` are not merged either.
     """
     latest_ms = accumulate((run.max_timestamp_ms for run in runs), max)
     kinds = [
@@ -106,14 +106,14 @@ def _cell(at_ms: int, limits: MergeLimits) -> int:
 
 
 def _filled(runs: Sequence[Run], limits: MergeLimits, max_runs: int) -> Iterator[Sequence[Run]]:
-    """Groups as large as they may be, those left out that gain too little."""
+    """Groups of runs as large as the limits allow, without those that gain too little."""
     start = 0
     while start < len(runs):
         end = _fitting(runs, start, limits, max_runs)
         window = runs[start:end]
         if len({run.object_key for run in window}) >= max(2, limits.at_least) and _grows(window, limits):
             yield window
-        else:  # the largest gains nothing; those behind it may
+        else:  # too little gain for the largest run; merges after it may be worth it
             end = start + 1 + max(range(len(window)), key=lambda number: window[number].length)
         start = end
 
@@ -134,7 +134,7 @@ def _small_neighbours(runs: Sequence[Run], limits: MergeLimits) -> Iterator[list
 
 
 def _window(runs: Sequence[Run], limits: MergeLimits) -> Sequence[Run]:
-    """As many of the first ones as the limits let become one."""
+    """The longest prefix of the runs that the limits allow to merge."""
     extent = Extent()
     for count, run in enumerate(runs):
         extent = extent.plus(run)
@@ -149,14 +149,14 @@ def _grows(window: Sequence[Run], limits: MergeLimits) -> bool:
 
 
 ALL_STABLE: Final = 2**63 - 1
-"""A stable end above every log."""
+"""For partitions without open transactions: above the end of every log."""
 
 
 class DirtyRange:
-    """How much of a partition is new, told run by run, oldest first; of any number of runs it keeps sums alone.
+    """The dirty part of a partition, computed run by run, oldest first, in constant memory.
 
-    All below `cleaned_to` was compacted before. What is new ends before the first run that has a record which must
-    stay as it is for a while, or whose transaction may be open: one at or above `stable_end`.
+    Everything below `cleaned_to` has been compacted before. The dirty part ends before the first run with a record that
+    is younger than the minimum compaction lag or at or above `stable_end`, where a transaction may be open.
     """
 
     __slots__ = (
@@ -204,12 +204,12 @@ class DirtyRange:
 
     @property
     def up_to(self) -> int | None:
-        """The offset up to which the partition may be compacted now, however little is new; None where nothing is."""
+        """The offset up to which the partition may be compacted, whatever its dirty ratio; None if nothing is dirty."""
         return self._up_to
 
     @property
     def due_up_to(self) -> int | None:
-        """The offset up to which the partition should be compacted now; None when it isn't due."""
+        """The offset up to which the partition should be compacted now; None if it isn't due."""
         ratio = self._config.min_cleanable_dirty_ratio
         is_dirty_enough = self._dirty_bytes > ratio * (self._dirty_bytes + self._clean_bytes)
         has_waited_enough = self._first_ms < self._now_ms - self._config.max_compaction_lag_ms
@@ -219,25 +219,23 @@ class DirtyRange:
 def compact_up_to(
     runs: Iterable[Run], config: TopicConfig, *, cleaned_to: int, now_ms: int, stable_end: int = ALL_STABLE
 ) -> int | None:
-    """The offset up to which a partition with these runs should be compacted now; None when it isn't due."""
+    """The offset up to which a partition with these runs should be compacted now; None if it isn't due."""
     return _dirty_range(runs, config, cleaned_to, now_ms, stable_end).due_up_to
 
 
 def compactable_up_to(
     runs: Iterable[Run], config: TopicConfig, *, cleaned_to: int, now_ms: int, stable_end: int = ALL_STABLE
 ) -> int | None:
-    """The offset up to which a partition may be compacted now, however little is new; None where nothing is."""
+    """The offset up to which a partition with these runs may be compacted, whatever its dirty ratio; None if nothing is
+    dirty."""
     return _dirty_range(runs, config, cleaned_to, now_ms, stable_end).up_to
 
 
 def rewritten_together(
     runs: Sequence[Run], limits: MergeLimits, *, max_runs: int, max_records: int
 ) -> Iterator[Sequence[Run]]:
-    """Runs that a task compacts as one, oldest first: as many as it has memory for, and retention may delete as one.
-
-    Times are kept apart by a grid: of a run that was made of others only the latest is known, so that distances
-    between neighbours would seem shorter with every pass.
-    """
+    """The runs that one task compacts into one object, oldest first: as many as fit into its memory, within one cell of
+    the time grid (see `merges`)."""
     start, size, records, latest_ms, first_cell = 0, 0, 0, 0, 0
     for at, run in enumerate(runs):
         latest_ms = max(latest_ms, run.max_timestamp_ms)
@@ -261,13 +259,13 @@ def _dirty_range(runs: Iterable[Run], config: TopicConfig, cleaned_to: int, now_
 
 
 def _bytes_above(run: Run, offset: int) -> int:
-    """A run's bytes at and above an offset; where that lies inside, in proportion."""
+    """A run's bytes at and above an offset; if the offset is inside the run, in proportion."""
     above = min(max(run.end - offset, 0), run.end - run.base)
     return run.length * above // (run.end - run.base)
 
 
 class RetentionStep(NamedTuple):
-    """Where a log should start, as far as the runs that were looked at tell, and what all from there on come to."""
+    """The log start after a number of runs, and the size of the remaining ones."""
 
     start: int
     size_bytes: int
@@ -278,12 +276,13 @@ def is_past(run: Run, config: TopicConfig, *, now_ms: int) -> bool:
 
 
 def is_undated(run: Run) -> bool:
-    """Whether its records came without times, so that somebody else must tell how old they are."""
+    """Whether the records have no timestamps, so that their age is known only from when the segment was created."""
     return run.max_timestamp_ms < 0 and run.records > 0
 
 
 def retained_from(runs: Sequence[Run], config: TopicConfig, *, log_start: int, now_ms: int) -> int:
-    """The log start that the settings ask for; `runs` are the partition's, oldest first. Never goes back."""
+    """The log start by the topic's settings, never below `log_start`; `runs` are all of the partition's, oldest
+    first."""
     size_bytes = sum(run.length for run in runs if run.end > log_start)
     return retention_step(runs, config, log_start=log_start, now_ms=now_ms, size_bytes=size_bytes).start
 
@@ -291,9 +290,9 @@ def retained_from(runs: Sequence[Run], config: TopicConfig, *, log_start: int, n
 def retention_step(
     runs: Sequence[Run], config: TopicConfig, *, log_start: int, now_ms: int, size_bytes: int
 ) -> RetentionStep:
-    """As `retained_from`, of the oldest runs of a partition whose runs come to `size_bytes` in all.
+    """Like `retained_from`, but for the oldest runs of a partition whose total size is `size_bytes`.
 
-    A run of which nobody has told how old it is counts as young: what is without a time must not seem ancient.
+    A run of unknown age counts as young, so that records without timestamps are not deleted early.
     """
     start, size = log_start, size_bytes
     for run in runs if config.deletes else ():

@@ -31,7 +31,7 @@ class TopicPartition(NamedTuple):
 
 
 class PartitionId(NamedTuple):
-    """A partition by topic id, as the stores use it, so that a recreated topic shares nothing with the old one."""
+    """A partition by topic id, as the stores use it, so that a recreated topic is distinct from the old one."""
 
     topic_id: TopicId
     partition: int

@@ -41,8 +41,8 @@ class RejectedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunChoice:
-    """For one partition: runs to register, runs whose rows they replace, and those that aren't registered: `covered`
-    ones hold nothing that registered ones don't."""
+    """The choice for one partition: runs to register, runs whose rows they replace, and runs that aren't registered.
+    All records of `covered` runs are in registered ones."""
 
     kept: tuple[Run, ...] = ()
     replaced: tuple[Run, ...] = ()
@@ -52,8 +52,8 @@ class RunChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """What one metadata transaction writes. `commits` have the runs to register, `replaced` the rows that go;
-    counters are raised to these values, never lowered; `ended` are sessions whose logs hold nothing more."""
+    """The content of one metadata transaction. `commits` have the runs to register, `replaced` the rows to delete;
+    counters are raised to these values, never lowered; `ended` are sessions whose logs have no further records."""
 
     cluster_id: str
     commits: Sequence[SegmentCommit] = ()
@@ -143,7 +143,7 @@ def choose_runs(
 
 
 def _replacements(named: Sequence[Run], candidates: Sequence[Candidate]) -> tuple[list[Run], list[Run]]:
-    """Rewritten runs that hold registered ones and more: what else they hold may be nowhere else any more."""
+    """Rewritten runs that contain registered ones and more: the additional records may exist only there."""
     remaining: list[Run] = []
     replaced: list[Run] = []
     rewritten = sorted((each.run for each in candidates if each.is_rewritten), key=_size, reverse=True)

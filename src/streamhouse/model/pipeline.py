@@ -53,11 +53,12 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What decides whether a changed text may go on from an old checkpoint: streams read, and state kept, in order.
+    """The parts of a query that decide whether a changed text may continue from the old checkpoint: its streams and its
+    state, in order.
 
-    `signature` is of all that decides what is kept: the state of a pipeline, the rows of a view. It has a version, a
-    colon, and nothing more where nothing is kept; it is empty where nobody has made one. `tables` are the places that
-    names of the query stand for, `query` is its operators for people to read.
+    `signature` identifies what the state of a pipeline or the rows of a view depend on: a version, a colon and a hash.
+    The hash is missing if the query is stateless; the signature is empty if it was never computed. `tables` are the
+    locations of the query's tables, `query` is its operators, for error messages.
     """
 
     streams: tuple[str, ...] = ()
@@ -80,7 +81,8 @@ class Shape:
 class Definition:
     """A definition by a user; `shape` is None until Spark has analysed the text.
 
-    `runs_as` is the user with whose rights it runs: the one who applied it last. None: applied before there were users.
+    The pipeline runs with the permissions of `runs_as`, the user who applied it last. None: it was applied before
+    access control existed.
     """
 
     name: PipelineName
@@ -213,9 +215,10 @@ PHASES: Final = 3
 
 
 def loses_place(old: Shape | None, new: Shape | None, *, is_same_text: bool = False) -> str | None:
-    """Why a changed definition can't continue from the old position, or None. `is_same_text`: equal apart from comments
-    and layout. Then the query is the same, even if its signature can't be compared or columns of its tables have
-    changed."""
+    """The reason why a changed definition can't continue from the old position, or None.
+
+    With `is_same_text` (equal apart from comments and layout) the query is the same, even if its signature can't be
+    compared or columns of its tables have changed."""
     if old is None or new is None:
         return None
     if old.streams != new.streams:
@@ -230,7 +233,7 @@ def loses_place(old: Shape | None, new: Shape | None, *, is_same_text: bool = Fa
 
 
 def moved_tables(old: Shape, new: Shape) -> str | None:
-    """Which of the query's tables have moved, or None."""
+    """The tables of the query whose location has changed, or None."""
     if old.version != new.version or old.tables == new.tables:
         return None
     return f"it reads other places; was={', '.join(old.tables) or 'none'} is={', '.join(new.tables) or 'none'}"
@@ -261,16 +264,16 @@ def fair_share(pipelines: int, supervisors: int) -> int:
 
 
 ViewKey = tuple[Any, ...]
-"""Values of the key's columns, as JSON has them."""
+"""JSON values of the key's columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewRow:
-    """`version`: of which record it was made, so that an older row of its key never replaces it.
+    """`version` identifies the input records, so that an older row never replaces a newer one of its key.
 
-    `t` or `o`, then for each record 16 hex digits of its time, 8 of its partition, 16 of its offset and 8 of its topic,
-    the newest record first. By offset where both begin with `o` and are of one partition, else by all of it. None: the
-    row that comes last replaces. Rows that are read have none.
+    It is `t` or `o`, then for each record, newest first, 16 hex digits of its timestamp, 8 of its partition, 16 of its
+    offset and 8 of its topic. Two versions that begin with `o` and have the same partition are compared by offset, all
+    others as text. None: the last row written wins. Rows that are read have none.
     """
 
     key: ViewKey
@@ -280,10 +283,8 @@ class ViewRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewPart:
-    """`complete`: the batch is the whole view; what it doesn't have goes with its last part.
-
-    `covers` is what the batch is made of (`model.replay`).
-    """
+    """With `complete`, the batch is the whole view: its last part deletes the rows that are not in it. `covers` is the
+    input of the batch (`model.replay`)."""
 
     fence: Fence
     query: str
@@ -301,7 +302,8 @@ class ViewPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewState:
-    """What is kept of a view beside its rows; `parts_done` of `parts` of `batch` are in it. A batch of -1: none yet."""
+    """The state of a view besides its rows: `parts_done` of the `parts` of `batch` are applied. A batch of -1: none
+    yet."""
 
     name: str
     query: str = ""
@@ -316,7 +318,7 @@ class ViewState:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the last batch is wholly in it."""
+        """Whether the last batch is applied completely."""
         return self.parts_done >= self.parts
 
 
@@ -346,6 +348,6 @@ class SqlWorker:
 
 
 CALLER_HEADER: Final = "streamhouse-caller"
-"""The principal for whom an agent asks a SQL worker, percent-encoded."""
+"""The principal on whose behalf an agent sends a query to a SQL worker, percent-encoded."""
 CALLER_TOKEN_HEADER: Final = "streamhouse-caller-token"
-"""A token with which the worker acts as that principal, for as long as the query may take."""
+"""A token with which the worker acts as that principal, valid for the query's timeout."""

@@ -1,4 +1,4 @@
-"""Quotas: limits of what users, client ids and addresses may do, as Kafka names them (KIP-13, KIP-124, KIP-612)."""
+"""Quotas of users, client ids and addresses, with Kafka's names (KIP-13, KIP-124, KIP-612)."""
 
 import json
 from collections.abc import Mapping
@@ -24,18 +24,18 @@ ADDRESS_ENTITY: Final = "ip"
 MAX_NAME_CHARS: Final = 1000
 
 DEFAULT: Final = "<default>"
-"""The name that stands for everybody who has no limits of his own."""
+"""The entity name of Kafka's default quota."""
 
 
 class QuotaEntity(NamedTuple):
-    """Whom limits are for: a user, a client id, both together, or an address. None: not part of the entity."""
+    """The entity of a quota: a user, a client id, both together, or an address. None: not part of the entity."""
 
     user: str | None = None
     client_id: str | None = None
     address: str | None = None
 
     def parts(self) -> Mapping[str, str]:
-        """The parts that are there, by Kafka's names of their types."""
+        """The parts of the entity by Kafka's names of their types."""
         names = {USER_ENTITY: self.user, CLIENT_ENTITY: self.client_id, ADDRESS_ENTITY: self.address}
         return {kind: name for kind, name in names.items() if name is not None}
 
@@ -49,7 +49,7 @@ class Quota:
 
 
 def check_quota(quota: Quota) -> None:
-    """Raise `InvalidConfig` for an entity or a limit that there isn't."""
+    """Raise `InvalidConfig` for an unknown entity type or limit, or an invalid value."""
     parts = quota.entity.parts()
     if not parts or (ADDRESS_ENTITY in parts and len(parts) > 1):
         raise InvalidConfig(f"quotas are for user, client-id, both, or ip; entity={dict(parts)}")
@@ -64,7 +64,7 @@ def check_quota(quota: Quota) -> None:
 
 
 def entity_text(entity: QuotaEntity) -> str:
-    """An entity as it is stored: the same one always as the same text."""
+    """The canonical text of an entity, as stored."""
     return json.dumps(dict(entity.parts()), sort_keys=True)
 
 

@@ -1,6 +1,7 @@
-"""SCRAM (RFC 5802, RFC 7677): what is stored of a password, and the computations by which both sides prove themselves.
+"""SCRAM (RFC 5802, RFC 7677): stored credentials, and the computation of proofs and signatures.
 
-A stored credential proves neither the password nor the client's key: who steals it can't log in with it.
+The password and the client key can't be computed from a stored credential, so a stolen credential can't be used to log
+in.
 """
 
 import hashlib
@@ -33,7 +34,7 @@ class ScramMechanism(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScramCredential:
-    """What is stored for one user and one mechanism."""
+    """The stored credential of one user for one mechanism."""
 
     mechanism: ScramMechanism
     salt: bytes
@@ -43,7 +44,7 @@ class ScramCredential:
 
     @property
     def version(self) -> str:
-        """Tells this credential from those before and after it, and says nothing about the password."""
+        """Differs for every change of the password, and reveals nothing about it."""
         return f"{self.mechanism} {hashlib.sha256(self.stored_key).hexdigest()[:32]}"
 
     def __repr__(self) -> str:
@@ -51,12 +52,12 @@ class ScramCredential:
 
 
 def salted_password(mechanism: ScramMechanism, password: str, *, salt: bytes, iterations: int) -> bytes:
-    """Takes milliseconds of CPU, by intent: call it in a thread."""
+    """Compute the salted password. Takes milliseconds of CPU, by design: call it in a thread."""
     return hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
 
 
 def credential_of(mechanism: ScramMechanism, salted: bytes, *, salt: bytes, iterations: int) -> ScramCredential:
-    """The credential to store; raise `InvalidCredentials` for what Kafka refuses, too."""
+    """The credential to store; raises `InvalidCredentials` under the same rules as Kafka."""
     if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
         raise InvalidCredentials(
             f"iterations must be {MIN_ITERATIONS} to {MAX_ITERATIONS}; iterations={iterations} mechanism={mechanism}"
@@ -83,7 +84,7 @@ def make_credential(
 
 
 def is_password(credential: ScramCredential, password: str) -> bool:
-    """Whether this is the password; takes milliseconds of CPU, and the same time for each one."""
+    """Whether this is the password; takes milliseconds of CPU, in constant time."""
     mechanism = credential.mechanism
     salted = salted_password(mechanism, password, salt=credential.salt, iterations=credential.iterations)
     client_key = _hmac(mechanism, salted, b"Client Key")
@@ -92,7 +93,7 @@ def is_password(credential: ScramCredential, password: str) -> bool:
 
 
 def is_proof(credential: ScramCredential, proof: bytes, auth_message: bytes) -> bool:
-    """Whether a client that sent this proof knows the password."""
+    """Whether this client proof is valid."""
     mechanism = credential.mechanism
     signature = _hmac(mechanism, credential.stored_key, auth_message)
     if len(proof) != len(signature):
@@ -102,7 +103,7 @@ def is_proof(credential: ScramCredential, proof: bytes, auth_message: bytes) -> 
 
 
 def server_signature(credential: ScramCredential, auth_message: bytes) -> bytes:
-    """By which the server proves that it knows the credential."""
+    """The signature with which the server proves that it has the credential."""
     return _hmac(credential.mechanism, credential.server_key, auth_message)
 
 

@@ -26,9 +26,9 @@ class CarriedProducers:
 class Run:
     """One partition's byte range in a segment object: offsets [base, end), bytes [position, position + length).
 
-    `index_position` and `index_length` say where in the object the run's block index stands, so that a reader who has
-    the row needs one ranged GET for it. Offsets in the object count from `stored_base`; readers shift them by
-    `base - stored_base`, which is zero for what agents write. `carried` is told of newest runs alone.
+    `index_position` and `index_length` locate the run's block index in the object, so that a reader with the row needs
+    one ranged GET for it. Offsets in the object count from `stored_base`; readers shift them by `base - stored_base`,
+    which is zero for runs that agents write. `carried` is only set for the newest run of a partition.
     """
 
     partition: PartitionId
@@ -68,9 +68,10 @@ class SegmentObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentCommit:
-    """A segment object to be published: each run follows its partition's flushed end under its epoch, or none is.
+    """A segment object to register: all runs are appended, each at its partition's flushed end under its epoch, or
+    none.
 
-    `aborted` are the transactions whose abort markers stand in the runs.
+    `aborted` are the transactions whose abort markers are in the runs.
     """
 
     segment: SegmentObject

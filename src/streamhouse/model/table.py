@@ -1,12 +1,12 @@
-"""Table: a name that SQL knows, with its columns: a topic, an external table or a view; and lake tables of topics.
+"""Tables of SQL (topics, external tables, views) with their columns; lake tables of topics.
 
 Owns        columns, options and location of a table; partitions of a lake table (`day(ts), bucket(16, id), country`);
-            what `table.format`, `table.key` and the other settings of a topic mean together
-Leaves      the text of CREATE TABLE to `sql.parser`, names and types of settings to `topic_settings`, reading
-            and writing to `spark`
+            which of a topic's `table.*` settings contradict each other
+Leaves      the text of CREATE TABLE to `sql.parser`, names and types of settings to `topic_settings`, reading and
+            writing to `spark`
 
-A topic is a table without a definition. A definition adds columns and a format, or names another location. A value that
-is not allowed is a ValueError that says what is; settings that contradict each other are `InvalidConfig`.
+A topic is a table without a definition. A definition adds columns and a format, or names another location. Invalid
+values raise `ValueError` with the allowed ones; settings that contradict each other raise `InvalidConfig`.
 """
 
 import posixpath
@@ -66,13 +66,13 @@ class Table:
 
 
 _LEADING_UP: Final = re.compile(r"\.\.|[\\\x00-\x1f]|%2e|\{[^}]*/|/[^{]*\}", re.IGNORECASE)
-"""What may be read as `..` once wildcards, escapes or codes are: `.\\./`, and a slash between braces, `{/.,x}./`."""
+"""Patterns that may match `..` when wildcards and escapes are expanded: `.\\./`, a slash between braces `{/.,x}./`."""
 
 
 def is_under(path: str, root: str) -> bool:
-    """Whether `path`, which may have wildcards, can only name `root` itself and what lies below it.
+    """Whether `path`, which may have wildcards, can only match `root` and paths below it.
 
-    Both are absolute: from the root of the local file system, or of what a URL names.
+    Both are absolute paths of the local file system, or URLs.
     """
     path, root = _absolute(path), _absolute(root)
     is_absolute = path.startswith("/") or "://" in path
@@ -89,7 +89,7 @@ def _absolute(path: str) -> str:
 IDENTITY: Final = "identity"
 TIMES: Final = ("year", "month", "day", "hour")
 WITH_NUMBER: Final = ("bucket", "truncate")
-"""Only Iceberg has these."""
+"""Transforms that only Iceberg supports."""
 MAX_PARTITIONS: Final = 8
 
 _PLAIN: Final = re.compile(r"`?([^`(),]+?)`?")
@@ -106,7 +106,7 @@ class Partition:
 
     @property
     def name(self) -> str:
-        """The partition's own name, which is the column where nothing is done to it."""
+        """The name of the partition field: the column's if it has no transform."""
         return self.column if self.transform == IDENTITY else f"{self.column}_{self.transform}"
 
     def __str__(self) -> str:
@@ -150,12 +150,12 @@ APPEND: Final = "append"
 UPSERT: Final = "upsert"
 COMMIT_INTERVAL_MS: Final = 60_000
 SUFFIX: Final = "_lake"
-"""A topic's own name is its table in SQL already."""
+"""The default name's suffix: without it, a topic's name already is its table in SQL."""
 
 FOLDER: Final = "lake"
-"""Of tables that nobody named a place for. In a store, agents look only at names that begin otherwise."""
+"""The default folder of lake tables. In an object store, no prefix of the agents' own objects begins with it."""
 OBJECTS: Final = "objects"
-"""The store in an agent's data folder, where it wasn't told of another."""
+"""The default object store, in an agent's data folder."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 """Valid names of tables and pipelines."""
@@ -233,7 +233,7 @@ def _contradiction(why: str) -> InvalidConfig:
     return InvalidConfig(f"topic settings contradict each other; {why}")
 
 
-# --- one value each; empty: nothing is said
+# --- checks of single values; empty: not set
 
 
 def parse_table_name(text: str) -> str:
@@ -263,9 +263,9 @@ def parse_partitions_if_any(text: str) -> str:
 
 
 def lake_folder(store: str) -> str:
-    """Where lake tables are that nobody named a place for; empty where agents store records in what has none.
+    """The default location of lake tables; empty if the agents' store can't have any.
 
-    Within the store of agents, or beside it where that is in their data folder.
+    It is inside the agents' store, or beside it if that is in their data folder.
     """
     parts = urlsplit(store)
     if parts.scheme == "file":
@@ -277,7 +277,7 @@ def lake_folder(store: str) -> str:
 
 
 def parse_location(text: str) -> str:
-    """As a table has it: a folder's path from the root, or s3://bucket/prefix without a slash behind it."""
+    """The canonical location of a table: an absolute path, or s3://bucket/prefix without a trailing slash."""
     parts = urlsplit(text)
     if parts.scheme == "s3" and parts.netloc and not (parts.query or parts.fragment or "@" in parts.netloc):
         return text.rstrip("/")

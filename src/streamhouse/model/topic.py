@@ -51,10 +51,10 @@ def topic_values(overrides: Mapping[str, str], defaults: Mapping[str, str] = NO_
 
 
 def parse_topic_config(overrides: Mapping[str, str], defaults: Mapping[str, str] = NO_DEFAULTS) -> TopicConfig:
-    """What a topic's own settings and the defaults add up to; raises `InvalidConfig` naming the first bad one.
+    """Parse the effective settings of a topic; raises `InvalidConfig` with the first invalid one.
 
-    `defaults` are good ones that take the place of those built in. They may change under a topic that is there
-    already, so whether they go together with its own settings is only asked by `check_topic_config`.
+    `defaults` are valid values that replace built-in defaults. They may change while the topic exists, so only
+    `check_topic_config` checks whether they contradict the topic's own settings.
     """
     for name, text in overrides.items():
         _parse(name, text)
@@ -106,8 +106,8 @@ def check_lags(values: Mapping[str, str]) -> None:
 
 
 def keep_replication_factor(before: Mapping[str, str], after: Mapping[str, str]) -> Mapping[str, str]:
-    """Settings that take the place of others, with the replication factor that the topic had unless they have one:
-    who replaces all settings of a topic doesn't know of it."""
+    """Settings that replace all settings of a topic, with the topic's replication factor unless they have one: clients
+    that replace all settings don't know of it."""
     if REPLICATION_FACTOR in before and REPLICATION_FACTOR not in after:
         return {**after, REPLICATION_FACTOR: before[REPLICATION_FACTOR]}
     return after

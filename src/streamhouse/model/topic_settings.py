@@ -61,7 +61,7 @@ class TopicSetting:
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
-    """Reads a whole number of this range; raises `ValueError` for anything else."""
+    """A parser for whole numbers in this range; it raises `ValueError` for anything else."""
 
     def parse(text: str) -> int:
         if not _WHOLE.fullmatch(text.strip()):
@@ -82,7 +82,7 @@ def _share(text: str) -> float:
 
 
 def switch(text: str) -> bool:
-    """Reads true or false; raises `ValueError` for anything else."""
+    """Parse true or false; raises `ValueError` for anything else."""
     if text.strip().lower() not in ("true", "false"):
         raise ValueError("must be true or false")
     return text.strip().lower() == "true"
@@ -148,7 +148,7 @@ def _string(name: str, default: str, synonym: str, about: str, *allowed: str) ->
 def _text(
     name: str, synonym: str, about: str, parse: Callable[[str], object], *, kind: SettingType = SettingType.STRING
 ) -> TopicSetting:
-    """Nothing, unless somebody says something."""
+    """A setting whose default is an empty text."""
     return TopicSetting(name=name, type=kind, default="", parse=parse, synonym=synonym, about=about)
 
 

@@ -1,11 +1,7 @@
 """Transactions: the stored state of transactional producers, markers, and aborted transactions.
 
-Owns        the types
-Leaves      transitions to `model.transaction_transitions`, rows to the metadata store, coordination to
-            `broker.transactions`, the bytes of markers to `format.transactions`
-
-A transaction is a row, and every step is one guarded, idempotent change of that row. Agents have no state of it that
-may not be lost, so any agent may serve any transaction.
+A transaction is a row of the metadata store, and every step is one guarded, idempotent change of that row. Agents keep
+no other state of it, so any agent may coordinate any transaction. `model.transaction_transitions` has the rules.
 """
 
 from dataclasses import dataclass
@@ -34,7 +30,7 @@ class TransactionState(StrEnum):
 
     @property
     def is_prepared(self) -> bool:
-        """Whether it is decided, and its markers are not all written."""
+        """Whether it is decided, but not all markers are written."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
@@ -57,11 +53,12 @@ class TransactionCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitProducerRequest:
-    """A client wants to be the producer of a transactional id.
+    """A client's request to become the producer of a transactional id (InitProducerId).
 
-    `fresh_id` is a producer id that nobody ever had, for where one is needed. `known` is who the client says that it
-    is, if it was the producer before. `after` is the producer whose end was waited for: whoever has taken its place
-    meanwhile may be the same client, which asked again, and is not fenced by what it asked first.
+    `fresh_id` is an unused producer id, in case a new one is needed. `known` is the identity that the client claims, if
+    it was the producer before (KIP-360). `after` is the producer whose transaction the request has waited for. If
+    another one has replaced it meanwhile, that may be the same client with a repeated request, and the first request
+    must not fence it.
     """
 
     transactional_id: str
@@ -82,8 +79,8 @@ class PendingOffset(NamedTuple):
 class Marker:
     """The end of a transaction in one partition.
 
-    `number` counts the transactions of a producer: a partition takes the marker of each number once, however often and
-    however late it comes again. Kafka calls the field the coordinator's epoch.
+    `number` counts the transactions of a producer: a partition appends the marker of each number once, however often
+    and however late it is sent. In Kafka's format it is the coordinator epoch.
     """
 
     producer: ProducerIdentity
@@ -93,10 +90,10 @@ class Marker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTransaction:
-    """A transactional id, its producer, and the transaction that is under way or was the last.
+    """A transactional id, its producer, and its current or last transaction.
 
-    `previous` is who the producer was before its last change, so that a call that comes again is known. `marked_as` is
-    whom the markers name. Partitions are kept until every marker is written.
+    `previous` is the producer's identity before its last change, by which a repeated call is recognised. `marked_as` is
+    the identity in the markers. Partitions are kept until every marker is written.
     """
 
     transactional_id: str
@@ -112,7 +109,7 @@ class StoredTransaction:
 
     @property
     def marker(self) -> Marker:
-        """The marker for its partitions; only of a decided transaction."""
+        """The marker for its partitions; the transaction must be decided."""
         assert self.state.is_prepared, f"not decided; transaction={self!r}"
         is_commit = self.state is TransactionState.PREPARE_COMMIT
         return Marker(producer=self.marked_as, number=self.number, is_commit=is_commit)

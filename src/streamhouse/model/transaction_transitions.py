@@ -5,8 +5,9 @@ Owns        the states of a transactional id: which caller is valid, the effect 
             of a repeated call
 Leaves      locking and writing the row, and its offsets, to the metadata store; markers to `broker.transactions`
 
-Every function returns the resulting row; the same object if nothing changes. A producer's identity is
-that of KIP-98, kept by itself over errors as in KIP-360, and changed by every end as in KIP-890 where the client knows.
+Every function returns the resulting row; the same object if nothing changes. Producer identities follow KIP-98; a
+client may keep its identity after errors (KIP-360), and for clients that support it every end changes the epoch
+(KIP-890).
 """
 
 from collections.abc import Iterable
@@ -35,7 +36,7 @@ NEVER: Final = -1
 """The start time of a transaction that never started."""
 
 MANY: Final = MAX_NUMBER // 2
-"""Number of transactions after which a reinitialized producer gets another id, and counts from the start."""
+"""Number of transactions after which a reinitialized producer gets a new id, and its count starts again."""
 
 _PREPARED: Final = {True: TransactionState.PREPARE_COMMIT, False: TransactionState.PREPARE_ABORT}
 _COMPLETE: Final = {True: TransactionState.COMPLETE_COMMIT, False: TransactionState.COMPLETE_ABORT}
@@ -59,10 +60,11 @@ def new_transaction(request: InitProducerRequest, *, now_ms: int) -> StoredTrans
 
 
 def init_producer(row: StoredTransaction, request: InitProducerRequest, *, now_ms: int) -> StoredTransaction:
-    """Another incarnation, once nothing is under way: what is ongoing is decided to be aborted, what is decided stays.
+    """Give the transactional id to a new incarnation of its producer. An ongoing transaction is aborted first, a
+    decided one completes first; in both cases the returned row is the old producer's.
 
-    Raise `ProducerFenced` when somebody else is the producer than the one that `known` names, and
-    `ConcurrentTransactions` when it is no longer the one whose end was waited for.
+    Raises `ProducerFenced` if the producer isn't the one that `known` names, and `ConcurrentTransactions` if it isn't
+    the one whose transaction the request has waited for.
     """
     if request.known is not None and request.known not in (row.producer, row.previous):
         raise ProducerFenced(row.transactional_id, epoch=request.known.epoch, current=row.producer.epoch)
@@ -142,10 +144,10 @@ def end(
 
 
 def expire(row: StoredTransaction | None, number: int, *, now_ms: int) -> StoredTransaction | None:
-    """Decide to abort a transaction that takes longer than it may; None when it isn't so.
+    """Decide to abort a transaction that exceeds its timeout; None if it doesn't.
 
-    Its producer is fenced. Nobody has taken its place, though: asking to commit, with `bump`, it is told that the
-    transaction is in another state, and once it has aborted it goes on as the next one. Kafka says the same.
+    The producer is fenced, but not replaced: if it asks to commit with `bump`, the result is `InvalidTransactionState`,
+    and after it has aborted it continues under the next epoch, as in Kafka.
     """
     if row is None or row.state is not TransactionState.ONGOING or row.number != number:
         return None
@@ -206,10 +208,11 @@ def _emptied(
 
 
 def _begun(row: StoredTransaction, *, now_ms: int) -> StoredTransaction:
-    """Nobody comes again as the producer before: its last answer was received, or this one wouldn't be known."""
+    """Start a transaction. `previous` is cleared: the producer has received its last response, since it uses the new
+    identity."""
     if row.state is TransactionState.ONGOING:
         return row
-    if row.number >= MAX_NUMBER:  # numbers of markers are used up: a reinitialized producer gets another id
+    if row.number >= MAX_NUMBER:  # marker numbers are used up: a reinitialized producer gets a new id
         raise ProducerFenced(row.transactional_id, epoch=row.producer.epoch, current=row.producer.epoch)
     return replace(
         row,
