@@ -38,12 +38,12 @@ def compact(log: Sequence[Buffer], aborted: Sequence[AbortedTransaction], *, end
         limit_bytes=LIMIT,
         aborted=void,
     )
-    traversed, left = SeenTransactions(), list[Buffer]()
+    seen, left = SeenTransactions(), list[Buffer]()
     for batch in log:
-        new = compact_batch(batch, rules, keep_empty=batch is log[-1], traversed=traversed)
+        new = compact_batch(batch, rules, keep_empty=batch is log[-1], seen=seen)
         if new is not None:
             left.append(new)
-    return Cleaned(left, traversed.spent)
+    return Cleaned(left, seen.spent)
 
 
 def values(log: Sequence[Buffer]) -> list[tuple[int, bytes | None]]:

@@ -91,11 +91,11 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether the base timestamp is a delete horizon instead (KIP-534); compaction writes these."""
+        """Whether the base timestamp field has the delete horizon (KIP-534), as in compacted batches."""
         return bool(self.attributes & _DELETE_HORIZON)
 
     def with_delete_horizon(self, horizon_ms: int) -> "BatchHeader":
-        """The header of a batch whose timestamps are counted from a delete horizon."""
+        """A header with the delete horizon as base timestamp."""
         return self._replace(attributes=self.attributes | _DELETE_HORIZON, base_timestamp_ms=horizon_ms)
 
     @property
@@ -123,7 +123,7 @@ class BatchSpan(NamedTuple):
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header of the batch at `position`; the whole batch must be present, bytes after it are ignored."""
     available = len(buffer) - position
-    # Magic stands where messages of magic 0 and 1 have theirs, and those may be shorter than our header.
+    # Checked first: messages of magic 0 and 1 have their magic at the same position and may be shorter than our header.
     if available > _MAGIC_AT and buffer[position + _MAGIC_AT] != 2:
         raise UnsupportedFormat(f"record batch is not of magic 2; magic={buffer[position + _MAGIC_AT]}")
     if available < HEADER_BYTES:
@@ -150,7 +150,8 @@ def pack_batch(header: BatchHeader, stored: Buffer) -> bytearray:
 
 
 def empty_batch(base_offset: int, end: int, *, leader_epoch: int) -> bytearray:
-    """A batch that takes readers over offsets without records: up to `end`, or as far as a batch may reach."""
+    """A batch without records, by which readers skip offsets without records: up to `end`, or to the maximum of one
+    batch."""
     header = BatchHeader(
         base_offset=base_offset,
         size_bytes=HEADER_BYTES,
@@ -170,13 +171,13 @@ def empty_batch(base_offset: int, end: int, *, leader_epoch: int) -> bytearray:
 
 
 def write_header(batch: bytearray, header: BatchHeader) -> None:
-    """Write these fields before the records, in place; computes size and checksum."""
+    """Write the header in front of the records, in place; computes size and checksum."""
     _HEADER.pack_into(batch, 0, header.base_offset, len(batch) - _PREFIX_BYTES, *header[2:])
     update_crc(batch)
 
 
 def check_batch(buffer: Buffer) -> BatchHeader:
-    """Check the records of one partition of a client: exactly one complete, undamaged, consistent batch."""
+    """Check a produced buffer of one partition: it must be exactly one complete, undamaged, consistent batch."""
     if not buffer:
         raise InvalidRecord("no record batch; expected=1")
     header = _read_from_client(buffer)
@@ -250,7 +251,7 @@ def assign_offset(buffer: bytearray | memoryview, *, base_offset: int, leader_ep
 
 
 def stamp_append_time(buffer: bytearray | memoryview, now_ms: int) -> None:
-    """Give all records of a batch the agent's time (LogAppendTime), in place."""
+    """Set the timestamps of all records to the append time (LogAppendTime), in place."""
     (attributes,) = _ATTRIBUTES.unpack_from(buffer, _ATTRIBUTES_AT)
     _ATTRIBUTES.pack_into(buffer, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME)
     _TIMESTAMP.pack_into(buffer, _MAX_TIMESTAMP_AT, now_ms)
@@ -265,14 +266,14 @@ def correct_max_timestamp(buffer: bytearray | memoryview, max_timestamp_ms: int)
 
 
 def set_producer(buffer: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Make the batch one of an idempotent producer, in place."""
+    """Write the fields of an idempotent producer, in place."""
     _PRODUCER.pack_into(buffer, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     update_crc(buffer)
 
 
 def without_log_fields(batch: Buffer) -> bytearray:
-    """A copy of a stored batch as a client without idempotence would have sent it: no offset, no producer, and the
-    records' own times. For records that are appended a second time."""
+    """A copy of a stored batch without offset, producer and append time, for records that are appended a second
+    time."""
     header = read_header(batch)
     fresh = header._replace(
         base_offset=0,

@@ -27,7 +27,7 @@ _FACTS: Final = struct.Struct(">qi9xhi8xq14xi")
 _PREFIX_BYTES: Final = 12
 _CODEC_MASK: Final = 0x07
 
-# JSON records shrink to 0.43 instead of 0.40 with this, in 12 % less time; half-random ones take 37 % less.
+# With this acceleration, JSON records shrink to 0.43 instead of 0.40, in 12 % less time (half-random data: 37 %).
 _ACCELERATION: Final = 4
 
 _SAMPLE_PIECES: Final = 4
@@ -97,7 +97,7 @@ def group_into_blocks(batches: Iterable[BatchSummary], block_bytes: int) -> Iter
 
 
 def encode_block(batches: Sequence[BatchSummary], *, stored_base: int, position: int) -> EncodedBlock:
-    """The stored form of whole batches, and the index entry that finds them at `position`."""
+    """Encode whole batches as a block, with its index entry for `position`."""
     raw_bytes = sum(len(batch.data) for batch in batches)
     codec, pieces, whole = _encode_stored(batches, raw_bytes)
     crc = 0
@@ -117,7 +117,7 @@ def encode_block(batches: Sequence[BatchSummary], *, stored_base: int, position:
 
 
 def _encode_stored(batches: Sequence[BatchSummary], raw_bytes: int) -> tuple[int, list[Buffer], Buffer | None]:
-    """The codec, the stored pieces, and the batches in one buffer if that was needed."""
+    """Choose the codec; returns it with the stored pieces, and the batches in one buffer if compressing needed one."""
     compressed_bytes = sum(len(batch.data) for batch in batches if batch.compressed)
     if compressed_bytes * 2 >= raw_bytes and raw_bytes >= len(batches) * _JOIN_BELOW_BYTES:
         return RAW, [batch.data for batch in batches], None
@@ -134,7 +134,7 @@ def _joined(batches: Sequence[BatchSummary]) -> Buffer:
 
 
 def _is_worth_trying(whole: Buffer) -> bool:
-    """Whether a few samples shrink, which is much cheaper than compressing an incompressible mebibyte."""
+    """Whether a few samples compress well: much cheaper than compressing a mebibyte in vain."""
     sample_bytes = _SAMPLE_PIECES * _SAMPLE_PIECE_BYTES
     if len(whole) <= 2 * sample_bytes:
         return True
@@ -150,7 +150,7 @@ def _compress(data: Buffer) -> bytes:
 
 
 def decode_block(stored: Buffer, entry: BlockEntry, *, key: str = "?") -> bytes:
-    """The batches of a block, from the bytes [position, position + stored_bytes) of the object `key`."""
+    """Decode a block from the bytes [position, position + stored_bytes) of the object `key`."""
     if len(stored) != entry.stored_bytes:
         raise _corrupt(key, entry, f"block has {len(stored)} bytes instead of {entry.stored_bytes}")
     actual = crc32c(stored)

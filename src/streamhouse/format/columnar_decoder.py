@@ -1,12 +1,12 @@
 """Columns: the records of many batches as Arrow's buffers, without an object per record.
 
-Data path   segment -> blocks of batches -> **read_columns** -> arrays of whoever has Arrow
-Owns        which records are taken, and the bytes of every column, twice: here, and in `_columnar_decoder.c` where that
-            could be built
-Leaves      arrays and schemas to who reads them (Arrow is not imported here); decompression and texts to `records`
+Data path   segment -> blocks of batches -> **read_columns** -> Arrow arrays of the caller
+Owns        selecting records, and the bytes of every column; implemented in `_columnar_decoder.c` and, as fallback,
+            here
+Leaves      arrays and schemas to the caller (Arrow is not imported here); decompression and error texts to `records`
 
-The buffers are laid out as Arrow has them in memory, in the machine's byte order: positions of 32 bits, one validity
-bit per row with the lowest bit first, no validity where nothing is null. They can be taken over without a copy.
+The buffers have Arrow's memory layout in native byte order: 32-bit positions, one validity bit per row (lowest bit
+first), no validity buffer for columns without nulls. Arrow can use them without a copy.
 """
 
 from array import array
@@ -38,7 +38,7 @@ LOG_APPEND_TIME: Final = 1
 
 
 class Column(IntFlag):
-    """What can be asked for; the numbers are those in `_columnar_decoder.c`."""
+    """The columns of a record; same numbers as in `_columnar_decoder.c`."""
 
     OFFSET = 1
     TIMESTAMP = 2
@@ -51,18 +51,18 @@ class Column(IntFlag):
 ALL_COLUMNS: Final = Column(63)
 
 PART_BYTES: Final = 64 * 1024 * 1024
-"""Decompressed records that become columns together, where these are read in parts."""
+"""Size of one part, in decompressed bytes, for reads in parts."""
 
 Payload: TypeAlias = tuple[Buffer, int, int, int, int | None]
-"""Decompressed records, how many they are, and the fields of their `Origin`."""
+"""Decompressed records, their number, and the fields of their `Origin`."""
 
 
 Bounds: TypeAlias = tuple[int, int, int, int]
-"""First and last offset, first and last time; the last ones are wanted too."""
+"""First and last offset, first and last timestamp, both inclusive."""
 
 
 class Selection(NamedTuple):
-    """Which columns of which records: offsets [from, end) and times [from, until), where None is no bound."""
+    """The columns and records to read: offsets [from, end) and timestamps [from, until); None: unbounded."""
 
     columns: Column = ALL_COLUMNS
     from_offset: int | None = None
@@ -81,7 +81,7 @@ class Selection(NamedTuple):
 
 
 class Binary(NamedTuple):
-    """A column of bytes: a validity bit per row (None: all are valid), int32 positions (one more than rows), data."""
+    """A column of bytes: a validity bit per row (None: no nulls), int32 positions (one more than rows), data."""
 
     rows: int
     nulls: int
@@ -91,7 +91,7 @@ class Binary(NamedTuple):
 
 
 class Headers(NamedTuple):
-    """A list per row: int32 positions (one more than rows) into all headers' names, which are UTF-8, and values."""
+    """A list per row: int32 positions (one more than rows) into the names (UTF-8) and values of all headers."""
 
     offsets: bytearray
     names: Binary
@@ -99,7 +99,7 @@ class Headers(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The columns that were asked for, the others None. Offset and timestamp are int64, the timestamp's type int32."""
+    """The requested columns; the others are None. Offset and timestamp are int64, the timestamp type is int32."""
 
     rows: int
     offset: bytearray | None
@@ -111,7 +111,7 @@ class Columns(NamedTuple):
 
 
 class ColumnsRead(NamedTuple):
-    """The columns, or None and the flaw of a record of a payload."""
+    """The columns, or None and the error in a record of a payload."""
 
     flaw: FieldError
     payload: int
@@ -120,10 +120,10 @@ class ColumnsRead(NamedTuple):
 
 
 def read_columns(blocks: Iterable[Buffer], selection: Selection, *, limit_bytes: int) -> Columns:
-    """The selected records of blocks, each of which is whole batches one behind the other; control batches have none.
+    """Read the selected records of blocks, each of which is consecutive whole batches; control batches are skipped.
 
-    Raises `CorruptBatch` where bytes are no batches; `InvalidRecord` where one batch has more than `limit_bytes` once
-    decompressed, or where a column would pass 2 GiB: then ask for fewer blocks at once.
+    Raises `CorruptBatch` for damaged batches, and `InvalidRecord` if a batch has more than `limit_bytes` decompressed,
+    or if a column would exceed 2 GiB: then read fewer blocks at once.
     """
     return _read_columns(tuple(_payloads(blocks, selection, limit_bytes)), selection)
 
@@ -131,8 +131,8 @@ def read_columns(blocks: Iterable[Buffer], selection: Selection, *, limit_bytes:
 def read_columns_in_parts(
     blocks: Iterable[Buffer], selection: Selection, *, limit_bytes: int, part_bytes: int = PART_BYTES
 ) -> Iterator[Columns]:
-    """As `read_columns`, in parts of no more than `part_bytes` of decompressed records, or of one batch that has more:
-    a few blocks may be compressed gigabytes. Parts without rows are left out."""
+    """Like `read_columns`, in parts of at most `part_bytes` of decompressed records, or of one larger batch: a few
+    blocks may decompress to gigabytes. Parts without rows are skipped."""
     part: list[Payload] = []
     size_bytes = 0
     for payload in _payloads(blocks, selection, limit_bytes):
@@ -170,7 +170,8 @@ def _payloads(blocks: Iterable[Buffer], selection: Selection, limit_bytes: int) 
 
 
 def _may_hold(header: BatchHeader, bounds: Bounds) -> bool:
-    """Whether any record of a batch may be wanted; no record is later than its header says, appending sees to that."""
+    """Whether any record of a batch may be selected; appending ensures that no record is later than the header's
+    maximum timestamp."""
     first, last, earliest, _ = bounds
     return (
         first < header.end
@@ -203,7 +204,7 @@ def _binary(rows: int, nulls: int, buffers: Sequence[bytearray | None]) -> Binar
     return None if offsets is None or data is None else Binary(rows, nulls, validity, offsets, data)
 
 
-# --- the same in plain Python: the fallback, and the oracle for the one in C ----------------------------------------
+# --- the fallback in Python, and the oracle for tests of the C extension ---------------------------------------------
 
 
 def columns_in_python(payloads: Sequence[Payload], selection: Selection) -> ColumnsRead:
@@ -221,15 +222,15 @@ def columns_in_python(payloads: Sequence[Payload], selection: Selection) -> Colu
     return ColumnsRead(FieldError.NONE, len(payloads), at, _columns(records, types, selection.columns))
 
 
-def _columns(records: Sequence[StoredRecord], types: Sequence[int], wanted: Column) -> Columns:
+def _columns(records: Sequence[StoredRecord], types: Sequence[int], selected: Column) -> Columns:
     return Columns(
         len(records),
-        _fixed("q", [r.offset for r in records]) if Column.OFFSET in wanted else None,
-        _fixed("q", [r.timestamp_ms for r in records]) if Column.TIMESTAMP in wanted else None,
-        _fixed("i", types) if Column.TIMESTAMP_TYPE in wanted else None,
-        _bytes_column([r.key for r in records]) if Column.KEY in wanted else None,
-        _bytes_column([r.value for r in records]) if Column.VALUE in wanted else None,
-        _headers_column([r.headers for r in records]) if Column.HEADERS in wanted else None,
+        _fixed("q", [r.offset for r in records]) if Column.OFFSET in selected else None,
+        _fixed("q", [r.timestamp_ms for r in records]) if Column.TIMESTAMP in selected else None,
+        _fixed("i", types) if Column.TIMESTAMP_TYPE in selected else None,
+        _bytes_column([r.key for r in records]) if Column.KEY in selected else None,
+        _bytes_column([r.value for r in records]) if Column.VALUE in selected else None,
+        _headers_column([r.headers for r in records]) if Column.HEADERS in selected else None,
     )
 
 

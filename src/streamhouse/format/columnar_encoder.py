@@ -1,13 +1,12 @@
-"""Column batches: rows of Arrow's columns become record batches, without an object per record.
+"""Encodes rows of Arrow columns as record batches, without an object per record.
 
-Data path   arrays of whoever has Arrow -> **partition_rows** -> **encode_columns** -> `segment.encode_segment`
-Owns        which partition a row belongs to, which rows share a batch and their bytes, twice: here, and in
-            `_columnar_encoder.c` where that could be built
-Leaves      arrays and schemas to who writes (Arrow is not imported here), compression to `format.compression`, offsets
-            in a log to whoever places the batches
+Data path   Arrow arrays of the caller -> **partition_rows** -> **encode_columns** -> `segment.encode_segment`
+Owns        the partition of a row, the rows of a batch, their bytes; implemented in `_columnar_encoder.c` and, as
+            fallback, here
+Leaves      arrays, schemas and offsets to the caller (Arrow is not imported here), compression to `format.compression`
 
-Columns are Arrow's buffers as they lie in memory, in the machine's byte order; `first` is the row of the buffers with
-which a column begins, because arrays may be slices.
+Columns are Arrow's buffers in native byte order; `first` is the row of the buffers with which a column begins, because
+arrays may be slices.
 """
 
 from array import array
@@ -28,7 +27,7 @@ except ImportError:  # built without a compiler
 
 _MIN_LONG: Final = -(2**63)
 _MAX_LONG: Final = 2**63 - 1
-# What is left of the 2 GiB of a record once its numbers are written.
+# The maximum size of a record's fields: 2 GiB, less its integers.
 _MAX_FIELDS: Final = 2**31 - 1 - 32
 _LOG_APPEND_TIME: Final = 0x08
 
@@ -42,7 +41,7 @@ _FLAW_TEXTS: Final = {
 
 
 class BytesColumn(NamedTuple):
-    """Bytes or text: a validity bit per row (None: all are valid), int32 positions, one more than rows, and data."""
+    """Bytes or text: a validity bit per row (None: no nulls), int32 positions (one more than rows), data."""
 
     first: int
     validity: Buffer | None
@@ -51,7 +50,7 @@ class BytesColumn(NamedTuple):
 
 
 class NumberColumn(NamedTuple):
-    """Numbers of a fixed width: int64 for times in milliseconds, int32 for partitions."""
+    """Integers of a fixed width: int64 for timestamps in milliseconds, int32 for partitions."""
 
     first: int
     validity: Buffer | None
@@ -59,7 +58,7 @@ class NumberColumn(NamedTuple):
 
 
 class HeadersColumn(NamedTuple):
-    """A list per row, null or empty where there is none: positions into all names and values."""
+    """A list per row, null or empty if the row has no headers: positions into all names and values."""
 
     first: int
     validity: Buffer | None
@@ -69,7 +68,7 @@ class HeadersColumn(NamedTuple):
 
 
 class RecordColumns(NamedTuple):
-    """What records are made of; a column that isn't there is null in every row."""
+    """The columns of records; a missing column is null in every row."""
 
     rows: int
     key: BytesColumn | None
@@ -79,7 +78,8 @@ class RecordColumns(NamedTuple):
 
 
 class RowPartitions(NamedTuple):
-    """An int32 for each row; `next` is where the next row without a key goes; `refused` can't have the one it wants."""
+    """An int32 per row; `next` is the partition of the next row without a key; `refused` is the first row whose
+    requested partition doesn't exist."""
 
     refused: int | None
     partitions: bytearray
@@ -87,7 +87,7 @@ class RowPartitions(NamedTuple):
 
 
 class ColumnBatch(NamedTuple):
-    """Records of one partition: room for a header, then what they are before compression."""
+    """Records of one partition: space for a header, then the uncompressed records."""
 
     partition: int
     records: int
@@ -97,7 +97,7 @@ class ColumnBatch(NamedTuple):
 
 
 class EncodedColumns(NamedTuple):
-    """Batches by partition, rows of each in their order; or the flaw of a row, and none."""
+    """Batches by partition, with the rows in their order; or no batches and the error in a row."""
 
     flaw: FieldError
     row: int
@@ -107,7 +107,7 @@ class EncodedColumns(NamedTuple):
 def partition_rows(
     rows: int, key: BytesColumn | None, given: NumberColumn | None, *, count: int, start: int
 ) -> RowPartitions:
-    """The partition of each row among `count`: the one it is given, else its key's, else the next in turn."""
+    """The partition of each row: the given one, else by its key, else round robin."""
     choose = partition_rows_in_c if IS_COMPILED else partition_rows_in_python
     return choose(rows, key, given, count, start)
 
@@ -115,9 +115,10 @@ def partition_rows(
 def encode_columns(
     columns: RecordColumns, partitions: Buffer, *, count: int, now_ms: int, batch_bytes: int
 ) -> list[ColumnBatch]:
-    """All rows as batches of at most `batch_bytes` before compression, unless one record has more.
+    """Encode all rows as batches of at most `batch_bytes` before compression, unless one record is larger.
 
-    `partitions` has an int32 for each row, below `count`. Rows without a time get `now_ms`. Raises `InvalidRecord`.
+    `partitions` has an int32 for each row, below `count`. Rows without a timestamp get `now_ms`. Raises
+    `InvalidRecord`.
     """
     encode = encode_columns_in_c if IS_COMPILED else encode_columns_in_python
     flaw, row, batches = encode(columns, partitions, count, now_ms, batch_bytes - HEADER_BYTES)
@@ -127,7 +128,8 @@ def encode_columns(
 
 
 def finished(made: ColumnBatch, *, codec: Codec, base_offset: int, append_time_ms: int | None = None) -> bytearray:
-    """The batch as it is stored, compressed and sealed; an append time stands for the time of every record."""
+    """The batch as stored: compressed, with header and checksum; an append time replaces the timestamps of all
+    records."""
     attributes = int(codec) if append_time_ms is None else codec | _LOG_APPEND_TIME
     header = BatchHeader(
         base_offset=base_offset,
@@ -166,11 +168,11 @@ def encode_columns_in_c(
     return EncodedColumns(FieldError(flaw), row, [ColumnBatch(*batch) for batch in batches])
 
 
-# --- the same in plain Python: the fallback, and the oracle for the one in C ----------------------------------------
+# --- the fallback in Python, and the oracle for tests of the C extension ---------------------------------------------
 
 
 class _Scanned(Exception):
-    """A flaw on its way from a field to the encoder; never leaves this module."""
+    """An invalid field; never leaves this module."""
 
     def __init__(self, flaw: FieldError) -> None:
         self.flaw = flaw
@@ -181,16 +183,16 @@ def partition_rows_in_python(
 ) -> RowPartitions:
     chosen = array("i", bytes(4 * rows))
     for row in range(rows):
-        wanted = _number(given, row, "i")
+        requested = _number(given, row, "i")
         try:
             own = _field(key, row, FieldError.KEY)
         except _Scanned:
             own = None
-            if wanted is None:
+            if requested is None:
                 return RowPartitions(row, bytearray(chosen.tobytes()), start)
-        if wanted is not None:
-            chosen[row] = wanted
-            if not 0 <= wanted < count:
+        if requested is not None:
+            chosen[row] = requested
+            if not 0 <= requested < count:
                 return RowPartitions(row, bytearray(chosen.tobytes()), start)
         elif own is None:
             chosen[row] = start
@@ -211,8 +213,8 @@ def encode_columns_in_python(
         is_new = not made or made[-1].partition != chosen[row]
         try:
             fields, own_ms = _fields(columns, row), _number(columns.timestamp_ms, row, "q")
-        except _Scanned as found:
-            return EncodedColumns(found.flaw, row, [])
+        except _Scanned as invalid:
+            return EncodedColumns(invalid.flaw, row, [])
         timestamp_ms = now_ms if own_ms is None else own_ms
         if is_new or not _fits(made[-1], fields, timestamp_ms, payload_bytes):
             made.append(ColumnBatch(chosen[row], 0, timestamp_ms, timestamp_ms, bytearray(HEADER_BYTES)))
@@ -230,7 +232,7 @@ def _fits(batch: ColumnBatch, fields: bytearray, timestamp_ms: int, payload_byte
 
 
 def _record(batch: ColumnBatch, fields: bytearray, timestamp_ms: int) -> bytearray:
-    """The batch's next record."""
+    """Encode the next record of the batch."""
     body = bytearray(1)
     append_varint(body, timestamp_ms - batch.base_timestamp_ms)
     append_varint(body, batch.records)
@@ -241,7 +243,7 @@ def _record(batch: ColumnBatch, fields: bytearray, timestamp_ms: int) -> bytearr
 
 
 def _fields(columns: RecordColumns, row: int) -> bytearray:
-    """What a record has behind its numbers: key, value and headers."""
+    """Encode key, value and headers of a record."""
     fields = bytearray()
     _append(fields, _field(columns.key, row, FieldError.KEY))
     _append(fields, _field(columns.value, row, FieldError.VALUE))

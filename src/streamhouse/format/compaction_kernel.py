@@ -1,9 +1,9 @@
 """Compaction kernel: hashes of the keys of a batch, and removal of records by offset, without an object per record.
 
-Both exist twice, here and in `_compaction_kernel.c`, which is used where it could be built. `format.compaction` decides
-which offsets stay and writes the header.
+Both are implemented in `_compaction_kernel.c` and, as fallback, here. `format.compaction` decides which offsets are
+retained and writes the header.
 
-The hash is a cryptographic one: with a weaker hash, a client could create collisions and delete keys of other clients.
+The hash is cryptographic: with a weaker one, a client could create collisions and so delete records of other clients.
 """
 
 from array import array
@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 from streamhouse.format.batch import BatchHeader, Buffer
-from streamhouse.format.record_scanner import FieldError, Place, append_varint, record_positions_in_python
+from streamhouse.format.record_scanner import FieldError, RecordLayout, append_varint, record_positions_in_python
 from streamhouse.format.records import malformed
 
 try:
@@ -33,7 +33,7 @@ _MAX_LONG: Final = 2**63 - 1
 
 
 class Keys(NamedTuple):
-    """The records of a batch that have a key: 16 bytes of hash, an int64 offset and one byte (1: no value) for each."""
+    """The records of a batch that have a key: for each a 16-byte hash, an int64 offset and one byte (1: no value)."""
 
     hashes: bytearray
     offsets: bytearray
@@ -48,7 +48,7 @@ class Keys(NamedTuple):
 
 
 class KeysRead(NamedTuple):
-    """The keys up to the first flaw, and the record that has it."""
+    """The keys up to the first invalid record, its error and its index."""
 
     flaw: FieldError
     record: int
@@ -64,7 +64,7 @@ def key_hash(key: Buffer) -> KeyHash:
 
 
 def read_keys(payload: Buffer, header: BatchHeader) -> Keys:
-    """The keys of a batch whose records were decompressed; raises `CorruptBatch` where they are none."""
+    """The keys of a batch's decompressed records; raises `CorruptBatch` if they are malformed."""
     read = keys_in_c if IS_COMPILED else keys_in_python
     flaw, record, keys = read(payload, header.record_count, header.base_offset)
     if flaw:
@@ -79,19 +79,19 @@ def keys_in_c(payload: Buffer, count: int, base_offset: int) -> KeysRead:
 
 def keys_in_python(payload: Buffer, count: int, base_offset: int) -> KeysRead:
     """The same in plain Python: the fallback, and the oracle for the one in C."""
-    flaw, places = record_positions_in_python(payload, count)
+    flaw, layouts = record_positions_in_python(payload, count)
     view = memoryview(payload)
     hashes, tombstones, offsets = bytearray(), bytearray(), array("q")
-    for record, (*_, offset_delta, key, key_length, value_length) in enumerate(places):
+    for record, (*_, offset_delta, key, key_length, value_length) in enumerate(layouts):
         offset = base_offset + offset_delta
         if not _MIN_LONG <= offset <= _MAX_LONG:
-            flaw, places = FieldError.RANGE, places[:record]
+            flaw, layouts = FieldError.RANGE, layouts[:record]
             break
         if key_length >= 0:
             hashes += key_hash(view[key : key + key_length])
             tombstones.append(value_length < 0)
             offsets.append(offset)
-    return KeysRead(flaw, len(places), Keys(hashes, bytearray(offsets.tobytes()), tombstones))
+    return KeysRead(flaw, len(layouts), Keys(hashes, bytearray(offsets.tobytes()), tombstones))
 
 
 try:
@@ -103,10 +103,11 @@ except ImportError:  # built without a compiler
 
 
 class RecordFilter(NamedTuple):
-    """What stays: `offsets` is int64 numbers in the machine's order, ascending; records without a key never do.
+    """The records to retain: `offsets` are ascending int64 numbers in native byte order; records without a key are
+    removed.
 
-    With `retime_by`, timestamp deltas grow by that, provided that a tombstone stays. Both are numbers of 64 bits, and
-    so is the sum: whatever it loses above them was lost by `retime_by` before.
+    `retime_by` is added to the timestamp deltas if a tombstone is retained. All are 64-bit numbers that wrap around;
+    the sum is right, because `retime_by` wraps alike.
     """
 
     offsets: Buffer
@@ -115,7 +116,7 @@ class RecordFilter(NamedTuple):
 
 
 class FilteredRecords(NamedTuple):
-    """What stays of a payload; `records` is None where none does, and where all do as they are."""
+    """The retained records of a payload; `records` is None if none are retained, or all of them unchanged."""
 
     flaw: FieldError
     record: int
@@ -130,58 +131,58 @@ def wrapped(number: int) -> int:
     return (number + 2**63) % 2**64 - 2**63
 
 
-def filter_records(payload: Buffer, header: BatchHeader, wanted: RecordFilter) -> FilteredRecords:
-    """What stays of a batch whose records were decompressed; raises `CorruptBatch` where they are none."""
-    act = filter_in_c if IS_COMPILED else filter_in_python
-    found = act(payload, header.record_count, header.base_offset, wanted)
-    if found.flaw:
-        raise malformed(found.flaw, found.record)
-    return found
+def filter_records(payload: Buffer, header: BatchHeader, rules: RecordFilter) -> FilteredRecords:
+    """Filter a batch's decompressed records; raises `CorruptBatch` if they are malformed."""
+    implementation = filter_in_c if IS_COMPILED else filter_in_python
+    result = implementation(payload, header.record_count, header.base_offset, rules)
+    if result.flaw:
+        raise malformed(result.flaw, result.record)
+    return result
 
 
 def shift_timestamps(payload: Buffer, header: BatchHeader, *, by_ms: int) -> bytes:
-    """All records of a batch, which are few, with timestamp deltas that are larger by that."""
-    flaw, places = record_positions_in_python(payload, header.record_count)
+    """Add `by_ms` to the timestamp deltas of all records; in Python, so only for batches of few records."""
+    flaw, layouts = record_positions_in_python(payload, header.record_count)
     if flaw:
-        raise malformed(flaw, len(places))
-    return _shift_timestamps(memoryview(payload), places, by_ms=by_ms)
+        raise malformed(flaw, len(layouts))
+    return _shift_timestamps(memoryview(payload), layouts, by_ms=by_ms)
 
 
-def filter_in_c(payload: Buffer, count: int, base_offset: int, wanted: RecordFilter) -> FilteredRecords:
-    flaw, record, kept, latest, is_retimed, records = _records.filter(payload, count, base_offset, *wanted)
+def filter_in_c(payload: Buffer, count: int, base_offset: int, rules: RecordFilter) -> FilteredRecords:
+    flaw, record, kept, latest, is_retimed, records = _records.filter(payload, count, base_offset, *rules)
     return FilteredRecords(FieldError(flaw), record, kept, latest, bool(is_retimed), records)
 
 
-def filter_in_python(payload: Buffer, count: int, base_offset: int, wanted: RecordFilter) -> FilteredRecords:
+def filter_in_python(payload: Buffer, count: int, base_offset: int, rules: RecordFilter) -> FilteredRecords:
     """The same in plain Python: the fallback, and the oracle for the one in C."""
-    flaw, places = record_positions_in_python(payload, count)
+    flaw, layouts = record_positions_in_python(payload, count)
     if flaw:
-        return FilteredRecords(flaw, len(places), 0, 0, False, None)
-    kept = _kept(places, base_offset, wanted)
-    is_retimed = wanted.retime_by is not None and any(place[8] < 0 for place in kept)
-    latest = max((place[4] for place in kept), default=0)
+        return FilteredRecords(flaw, len(layouts), 0, 0, False, None)
+    kept = _kept(layouts, base_offset, rules)
+    is_retimed = rules.retime_by is not None and any(layout[8] < 0 for layout in kept)
+    latest = max((layout[4] for layout in kept), default=0)
     if not kept or (len(kept) == count and not is_retimed):
         return FilteredRecords(FieldError.NONE, count, len(kept), latest, is_retimed, None)
     view = memoryview(payload)
     if is_retimed:
-        records: Buffer = _shift_timestamps(view, kept, by_ms=wanted.retime_by or 0)
+        records: Buffer = _shift_timestamps(view, kept, by_ms=rules.retime_by or 0)
     else:
-        records = b"".join([view[place[0] : place[3]] for place in kept])
+        records = b"".join([view[layout[0] : layout[3]] for layout in kept])
     return FilteredRecords(FieldError.NONE, count, len(kept), latest, is_retimed, records)
 
 
-def _kept(places: list[Place], base_offset: int, wanted: RecordFilter) -> list[Place]:
-    ends = base_offset + max((place[5] for place in places), default=0)
-    offsets = {each for each in memoryview(wanted.offsets).cast("B").cast("q") if base_offset <= each <= ends}
+def _kept(layouts: list[RecordLayout], base_offset: int, rules: RecordFilter) -> list[RecordLayout]:
+    ends = base_offset + max((layout[5] for layout in layouts), default=0)
+    offsets = {each for each in memoryview(rules.offsets).cast("B").cast("q") if base_offset <= each <= ends}
     return [
-        place
-        for place in places
-        if place[7] >= 0 and base_offset + place[5] in offsets and not (wanted.drop_tombstones and place[8] < 0)
+        layout
+        for layout in layouts
+        if layout[7] >= 0 and base_offset + layout[5] in offsets and (layout[8] >= 0 or not rules.drop_tombstones)
     ]
 
 
-def _shift_timestamps(payload: memoryview, kept: list[Place], *, by_ms: int) -> bytes:
-    """The records with other timestamp deltas, because they are counted from another base."""
+def _shift_timestamps(payload: memoryview, kept: list[RecordLayout], *, by_ms: int) -> bytes:
+    """Encode the records with changed timestamp deltas."""
     records = bytearray()
     for _, body, rest, end, timestamp_delta, *_ in kept:
         head = bytearray(payload[body : body + 1])

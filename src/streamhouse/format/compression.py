@@ -1,6 +1,6 @@
 """Compression: the five codecs of Kafka's record batches, as every Kafka client can read them.
 
-Data path   slow paths only: compaction, batches that are built here
+Data path   slow paths only: compaction, batches that agents build
 Owns        codec numbers; framing (Java's for snappy, frames for lz4 and zstd)
 Leaves      reading to `format.decompression`; the LZ4 blocks of segments to `format.block`
 """

@@ -1,4 +1,4 @@
-"""Consumer protocol: subscriptions and assignments of consumers, which Kafka's brokers pass on without reading them.
+"""Consumer protocol: the subscriptions and assignments of consumers, which Kafka's brokers forward as opaque bytes.
 
 Data path   none; used by the group coordinator (offsets to delete or expire), the HTTP API and the client
 Owns        the only reader of ConsumerProtocolSubscription and ConsumerProtocolAssignment

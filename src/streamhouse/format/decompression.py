@@ -4,9 +4,9 @@ Data path   slow paths only: record validation, lookup by time, compaction, read
 Owns        reading Java's framing for snappy and frames for lz4 and zstd; limits of memory and work
 Leaves      the limit and the thread to the caller; writing to `format.compression`
 
-A few kilobytes can declare, or become, gigabytes, so declared sizes are not trusted. The output is in memory once, plus
-at most one piece and an eighth; zstd may use its window in addition. Bytes after the compressed data are damage and
-never ignored, because readers would differ. The libraries release the GIL inside each call, and each call is short.
+A few kilobytes can declare, or expand to, gigabytes, so declared sizes are not trusted. Peak memory is the output, one
+piece and an eighth; zstd needs its window in addition. Bytes after the compressed data are an error, because other
+readers would treat them differently. The libraries release the GIL inside each call, and each call is short.
 """
 
 import threading
@@ -24,7 +24,8 @@ from streamhouse.format.compression import GZIP_WBITS, LENGTH, XERIAL_HEADER, XE
 
 MAX_GZIP_MEMBERS: Final = 1000
 MAX_SNAPPY_CHUNKS: Final = 10_000
-"""Chunks of Java's framing, and one more for each `SNAPPY_CHUNK_BYTES`: Java's have 32 KiB before compression."""
+"""Maximum number of chunks in Java's framing, plus one per `SNAPPY_CHUNK_BYTES`: Java's have 32 KiB before
+compression."""
 SNAPPY_CHUNK_BYTES: Final = 256
 
 ZSTD_WINDOW_BYTES: Final = 128 << 20
@@ -37,8 +38,8 @@ _FIRST_FEED_BYTES: Final = 1024
 _SNAPPY_RATIO: Final = 22
 """A copy element of snappy has three bytes and produces at most 64."""
 
-# A reader of zstd streams can't tell a cut-off frame from a finished one. This frame is read behind the data: its
-# content comes out at the end only if everything before it was whole.
+# A reader of zstd streams can't tell a cut-off frame from a finished one. This frame is read after the data: its
+# content is at the end of the output only if everything before it was complete.
 _ZSTD_MARK: Final = b"\x00streamhouse-end"
 _ZSTD_MARK_FRAME: Final = zstandard.ZstdCompressor().compress(_ZSTD_MARK)
 
@@ -87,7 +88,7 @@ def _damaged(codec: Codec, why: object) -> CorruptBatch:
     return CorruptBatch(f"compressed records are damaged; codec={codec.name.lower()} why={why}")
 
 
-# --- gzip: several members in a row are one stream, as RFC 1952 and Java have it ------------------------------------
+# --- gzip: several consecutive members are one stream, as in RFC 1952 and Java --------------------------------------
 
 
 def _read_gzip(data: Buffer, limit_bytes: int) -> Buffer:
@@ -105,7 +106,7 @@ def _read_gzip(data: Buffer, limit_bytes: int) -> Buffer:
 
 
 def _read_gzip_member(view: memoryview, position: int, output: _Output) -> int:
-    """Where the member ends. It is given little at a time: what lies behind it is copied by zlib."""
+    """Decompress a member; returns its end. Feeds small pieces, because zlib copies the unused rest of each."""
     member = zlib.decompressobj(GZIP_WBITS)
     feed_bytes = _FIRST_FEED_BYTES
     while not member.eof:
@@ -126,7 +127,7 @@ def _read_gzip_member(view: memoryview, position: int, output: _Output) -> int:
 
 
 def _read_snappy(data: Buffer, limit_bytes: int) -> Buffer:
-    """All blocks say how much they hold, so that what comes out is made once, at its size."""
+    """Decompress all blocks; they declare their sizes, so the output is allocated once."""
     view = memoryview(data)
     is_framed = bytes(view[: len(XERIAL_MAGIC)]) == XERIAL_MAGIC
     try:
@@ -146,7 +147,7 @@ def _read_snappy(data: Buffer, limit_bytes: int) -> Buffer:
 
 
 def _snappy_bytes(block: memoryview) -> int:
-    """How much a block declares; damage where that is more than it can hold."""
+    """The size that a block declares; raises an error if the block can't contain as much."""
     declared: int = cramjam.snappy.decompress_raw_len(block)
     if declared > _SNAPPY_RATIO * len(block):
         raise _damaged(Codec.SNAPPY, f"a block of {len(block)} bytes declares {declared}")
@@ -160,7 +161,7 @@ def _snappy_chunks(view: memoryview) -> Iterator[memoryview]:
         parts += 1
         if parts > most:
             raise _damaged(Codec.SNAPPY, f"more parts than {most}")
-        # The header may come again where streams were put together.
+        # Concatenated streams repeat the header.
         if bytes(view[position : position + len(XERIAL_MAGIC)]) == XERIAL_MAGIC:
             position += len(XERIAL_HEADER)
             continue
@@ -178,7 +179,7 @@ def _snappy_chunks(view: memoryview) -> Iterator[memoryview]:
 
 
 def _read_lz4(data: Buffer, limit_bytes: int) -> Buffer:
-    """The frame is given little at a time: what isn't used yet is copied for each piece that comes out."""
+    """Decompress the frame. Feeds small pieces, because the unused input is copied for each piece of output."""
     frame = lz4.frame.LZ4FrameDecompressor()
     output = _Output(limit_bytes)
     view, position = memoryview(data), 0
@@ -197,7 +198,7 @@ def _read_lz4(data: Buffer, limit_bytes: int) -> Buffer:
     return output.data
 
 
-# --- zstd: several frames in a row are one stream, as zstd and Java have it -----------------------------------------
+# --- zstd: several consecutive frames are one stream, as in zstd and Java -------------------------------------------
 
 
 class _ThreadsOwn(threading.local):

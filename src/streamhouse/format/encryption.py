@@ -1,13 +1,12 @@
 """Encryption of bytes at rest: objects in chunks, and entries of WAL files. Described in `docs/formats/encryption.md`.
 
 Data path   segment or WAL object -> **encrypt** -> PUT ; range GET -> **decrypt** -> its reader
-Owns        the header of encrypted objects, chunks, keys and nonces that are derived from a data key
-Leaves      data keys and who wraps them to `stores.encryption`, I/O to the stores
+Owns        the header of encrypted objects, the chunks, the derivation of keys and nonces from a data key
+Leaves      data keys and wrapping them to `stores.encryption`, I/O to the stores
 
-Invariants  an object's key is used for that object alone, and every nonce once: nonces are positions, and each object
-            and each WAL file has a random salt
-            bytes that don't authenticate are never returned: readers get `DAMAGED` in their place, find that their
-            checksums don't hold, and treat it as the damage that it is
+Invariants an object's key is used for that object alone, and every nonce once: nonces are positions, and each object
+and each WAL file has a random salt bytes that don't authenticate are never returned: readers get `DAMAGED` in their
+place, find that their checksums don't hold, and treat it as the damage that it is
 """
 
 import hmac
@@ -30,7 +29,7 @@ from streamhouse.format.batch import Buffer
 MAGIC: Final = b"STRMHENC"
 VERSION: Final = 1
 HEADER_BYTES: Final = 1024
-"""One copy of the header stands in front of the chunks and one behind them."""
+"""One copy of the header is before the chunks and one after them."""
 CHUNK_BYTES: Final = 64 * 1024
 TAG_BYTES: Final = 16
 KEY_BYTES: Final = 32
@@ -50,12 +49,12 @@ _CHUNKS_AT_A_TIME: Final = 8
 
 
 class KeyEnvelope(NamedTuple):
-    """A data key as it is stored: wrapped by a key of the key service, with that key's id."""
+    """A stored data key: wrapped by a key of the key service, with that key's id."""
 
     key_id: str
     wrapped: bytes
     check: bytes
-    """Of the data key: shows that unwrapping returned another one."""
+    """A check value of the data key, to detect that unwrapping returned another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +64,7 @@ class DataKey:
 
 
 def make_data_key(key: bytes, *, key_id: str, wrapped: bytes) -> DataKey:
-    """Raises `Misconfigured` if the id and the wrapped key don't fit into a header."""
+    """Make a data key from its wrapped form; raises `Misconfigured` if id and wrapped key don't fit into a header."""
     envelope = KeyEnvelope(key_id, wrapped, check_of(key))
     if len(encode_envelope(envelope)) > MAX_ENVELOPE_BYTES:
         raise Misconfigured(f"the id of the encryption key is too long; key_id={key_id[:100]}")
@@ -82,7 +81,7 @@ def encode_envelope(envelope: KeyEnvelope) -> bytes:
 
 
 def decode_envelope(data: Buffer) -> KeyEnvelope | None:
-    """The envelope at the start of these bytes; None if they are none."""
+    """Decode the envelope at the start of these bytes; None if there is none."""
     if len(data) < _ENVELOPE.size:
         return None
     id_bytes, wrapped_bytes, check = _ENVELOPE.unpack_from(data)
@@ -111,16 +110,16 @@ class EncryptedHeader:
 
     @property
     def stored_bytes(self) -> int:
-        """Of the whole encrypted object."""
+        """The size of the whole encrypted object."""
         return stored_size(self.size_bytes, self.chunk_bytes)
 
     def chunks_of(self, start: int, end: int) -> range:
-        """The chunks that hold the bytes [start, end), which may extend beyond the object."""
+        """The chunks with the bytes [start, end), which may extend beyond the object."""
         end = min(end, self.size_bytes)
         return range(start // self.chunk_bytes, -(-end // self.chunk_bytes)) if start < end else range(0)
 
     def stored_range(self, chunks: range) -> tuple[int, int]:
-        """Where these chunks are in the encrypted object."""
+        """The range of these chunks in the encrypted object."""
         sealed = self.chunk_bytes + TAG_BYTES
         last = HEADER_BYTES + chunks.stop * sealed
         return HEADER_BYTES + chunks.start * sealed, min(last, self.stored_bytes - HEADER_BYTES)
@@ -137,7 +136,7 @@ def _fixed(header: EncryptedHeader) -> bytes:
 
 
 def decode_header(data: Buffer, *, key: str) -> EncryptedHeader | None:
-    """The header in these bytes; None if they are none, or damaged. Raises `Misconfigured` for a later version."""
+    """Decode a header; None if it is none, or damaged. Raises `Misconfigured` for a later version."""
     copy = memoryview(data)[:HEADER_BYTES]
     if len(copy) < HEADER_BYTES or bytes(copy[: len(MAGIC)]) != MAGIC:
         return None
@@ -155,7 +154,8 @@ def decode_header(data: Buffer, *, key: str) -> EncryptedHeader | None:
 
 
 class ObjectCipher:
-    """Encrypts and decrypts one object. `object_key` is its key: under another one nothing authenticates."""
+    """Encrypts and decrypts one object. Its key in the store is authenticated, so a copy under another key can't be
+    decrypted."""
 
     def __init__(self, header: EncryptedHeader, data_key: bytes, *, object_key: str) -> None:
         self.header = header
@@ -165,7 +165,7 @@ class ObjectCipher:
         return f"<ObjectCipher key_id={self.header.envelope.key_id} bytes={self.header.size_bytes}>"
 
     def encrypt(self, body: Sequence[Buffer]) -> bytearray:
-        """The whole encrypted object. Call it in a thread if it is large."""
+        """Encrypt the object. Call it in a thread if it is large."""
         header = encode_header(self.header)
         out = bytearray(self.header.stored_bytes)
         view = memoryview(out)
@@ -175,11 +175,11 @@ class ObjectCipher:
             end = position + len(chunk) + TAG_BYTES
             self._cipher.encrypt_into(_nonce(number), chunk, None, view[position:end])
             position = end
-            _let_others_run(number)
+            _release_gil(number)
         return out
 
     def decrypt(self, stored: Buffer, chunks: range) -> tuple[memoryview, int]:
-        """The bytes of these chunks, and how many chunks were damaged."""
+        """Decrypt these chunks; returns the bytes, and the number of damaged chunks."""
         sealed = self.header.chunk_bytes + TAG_BYTES
         expected = self.header.stored_range(chunks)
         out = bytearray(max(0, expected[1] - expected[0] - len(chunks) * TAG_BYTES))
@@ -195,7 +195,7 @@ class ObjectCipher:
                 room[:] = DAMAGED * len(room)
                 damaged += 1
             position += len(room)
-            _let_others_run(number)
+            _release_gil(number)
         return view, damaged
 
 
@@ -214,7 +214,7 @@ def _nonce(number: int) -> bytes:
 
 
 def _cut(body: Sequence[Buffer], size: int) -> Iterator[Buffer]:
-    """The body in chunks of this size; only what crosses a border of buffers is copied."""
+    """Cut the body into chunks; only chunks that span several buffers are copied."""
     held = bytearray()
     for buffer in body:
         view, at = memoryview(buffer).cast("B"), 0
@@ -232,8 +232,8 @@ def _cut(body: Sequence[Buffer], size: int) -> Iterator[Buffer]:
         yield held
 
 
-def _let_others_run(number: int) -> None:
-    """Ciphers keep Python's lock; without a pause the event loop would wait for it longer than for one chunk."""
+def _release_gil(number: int) -> None:
+    """Release the GIL after some chunks, because the ciphers hold it and the event loop would wait for it."""
     if number % _CHUNKS_AT_A_TIME == _CHUNKS_AT_A_TIME - 1:
         time.sleep(0)
 
@@ -252,7 +252,7 @@ class EntryCipher:
         return self._cipher.encrypt(_nonce(position), batch, about)
 
     def decrypt(self, stored: Buffer, *, position: int, about: bytes) -> bytes:
-        """Raises `CorruptObject` if the batch, or what the entry says about it, was changed."""
+        """Decrypt a batch; raises `CorruptObject` if it, or the header of its entry, was changed."""
         try:
             return self._cipher.decrypt(_nonce(position), stored, about)
         except InvalidTag:

@@ -1,6 +1,6 @@
-"""C extensions of this package: which are missing in this installation.
+"""The C extensions of this package that are missing in this installation.
 
-They are built if there is a C compiler. Without them everything works in Python, many times slower.
+They are built if a C compiler is available. Without them, records are processed in Python, many times slower.
 """
 
 from collections.abc import Sequence

@@ -33,7 +33,8 @@ class LossReport:
     found_by: str
     found_at_ms: int
     losses: int
-    """Places that may have contained acknowledged entries; 0 if only the end was torn, as by a power cut."""
+    """Number of damaged ranges that may have contained acknowledged entries; 0 if only the end was torn, as by a power
+    cut."""
     missing: int = 0
     skipped: int = 0
     cut: int = 0
@@ -51,7 +52,7 @@ def encode_report(report: LossReport) -> bytes:
 
 
 def decode_report(data: bytes) -> LossReport | None:
-    """The report; None for other bytes, or of a later version."""
+    """Decode a report; None for other bytes, or a later version."""
     try:
         fields: Any = json.loads(data)
         if fields.pop("version") != VERSION:

@@ -6,8 +6,8 @@ Members are MessagePack: an array of the version and the members; a member is an
 The lag of a group is MessagePack too: an array of the version, the samples (milliseconds since the one before, records,
 milliseconds of lag or null) and the waiting partitions (topic, number, committed offset, since when).
 
-A view's key is stored twice: as a text to look it up by, made of its values' texts whatever their types (a URL has no
-types), and as a text that sorts as the values do: numbers by size, texts by their UTF-8 bytes.
+A view's key is stored twice: as a lookup key, made of the texts of its values without their types (a URL has no types),
+and as a sort key, which sorts numbers by value and texts by their UTF-8 bytes.
 """
 
 import json
@@ -63,7 +63,8 @@ def encode_lag(history: LagHistory) -> bytes:
 
 
 def decode_lag(group_id: str, data: bytes) -> LagHistory:
-    """Decode a group's lag. Damaged bytes, or those of another version, are an empty history: it is only measured."""
+    """Decode a group's lag. Damaged bytes, or those of another version, result in an empty history, because the lag is
+    measured again."""
     try:
         decoded = _LAG_DECODER.decode(data)
     except msgspec.DecodeError:
@@ -128,12 +129,12 @@ _NUL: Final = b"\x00\x02"
 
 
 def view_lookup_key(values: Sequence[Any]) -> str:
-    """The text by which a key is found: the same for 1 and "1", as they come from a URL. Null is not "null"."""
+    """The lookup key: the same for 1 and "1", because a URL has no types; null and "null" differ."""
     return json.dumps([None if value is None else _text(value) for value in values], ensure_ascii=True)
 
 
 def view_sort_key(values: Sequence[Any]) -> str:
-    """Hex digits in the order of keys; equal only where keys are, but for numbers beyond any column's."""
+    """The sort key as hex digits; equal only for equal keys, apart from numbers that no column type can hold."""
     return b"".join(map(_place, values)).hex()
 
 
@@ -171,7 +172,7 @@ def _place(value: Any) -> bytes:
 
 
 def _number(value: int | float) -> bytes:
-    """As a double, its bits turned so that they sort; then whole, for numbers that no double can tell apart."""
+    """Encode a number: as a double with sortable bits, then as an integer, for numbers that are equal as doubles."""
     clamped = max(-_MIDDLE, min(_MIDDLE - 1, value))
     [bits] = struct.unpack(">Q", struct.pack(">d", float(clamped) + 0.0))
     turned = bits ^ (0xFFFF_FFFF_FFFF_FFFF if bits >> 63 else 1 << 63)

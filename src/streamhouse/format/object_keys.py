@@ -2,7 +2,7 @@
 
 Owns        the names of all objects
 Leaves      their content to `format.segment` and `format.wal_object`; listing and deleting to the stores
-Invariant   no key holds a string that a client chose: session ids are ours, queries are UUIDs, sequences are numbers
+Invariant   no key contains a string that a client chose: session ids are ours, queries are UUIDs, sequences are numbers
 
 Sequences are zero-padded, so that listing order is writing order.
 """
@@ -27,7 +27,7 @@ CLUSTER_KEY: Final = "cluster/id"
 DAMAGED_PREFIX: Final = "damaged/"
 ENCRYPTION_KEYS_PREFIX: Final = "encryption/"
 ENCRYPTED_PREFIXES: Final = (SEGMENTS_PREFIX, WAL_PREFIX, PLACED_PREFIX, ASIDE_PREFIX)
-"""Below these are records; all else in the bucket has none, and is never encrypted."""
+"""Prefixes of objects with records. All other objects have none and are never encrypted."""
 
 MAX_SEQUENCE: Final = 2**64 - 1
 MAX_EPOCH: Final = 2**63 - 1
@@ -168,5 +168,5 @@ def _parse(prefix: str, key: str) -> ObjectName | None:
 
 
 def encryption_key(key_id: str) -> str:
-    """The key of the object that records an encryption key. Ids may hold any letters, so they are hashed."""
+    """The key of the object that registers an encryption key. The id is hashed, because it may have any characters."""
     return ENCRYPTION_KEYS_PREFIX + hashlib.sha256(key_id.encode()).hexdigest()[:32]

@@ -1,7 +1,7 @@
 """Partitioner: the partition of a key, as in Kafka's Java client.
 
 Data path   HTTP, gRPC, client -> **partition_for** -> broker.records
-Owns        murmur2 as Kafka's clients compute it, twice: here, and in `_record_scanner.c` where that could be built
+Owns        Kafka's murmur2; implemented in `_record_scanner.c` and, as fallback, here
 Leaves      partitions of records without a key to the caller
 
 All clients of a topic must use the same partitioner, or a key's records lose their order.
@@ -23,7 +23,7 @@ _POSITIVE: Final = 0x7FFFFFFF
 
 
 def murmur2(key: bytes) -> int:
-    """The hash of a key, a signed number of 32 bits as in Java."""
+    """The hash of a key, a signed 32-bit number as in Java."""
     return _records.murmur2(key) if IS_COMPILED else murmur2_in_python(key)
 
 

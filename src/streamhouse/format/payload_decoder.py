@@ -1,11 +1,11 @@
-"""Schema columns: payloads that were written with a schema, as buffers, without an object per record.
+"""Decodes payloads that were written with a schema into columns, without an object per record.
 
 Data path   `format.columnar_decoder` -> a column of values -> **decode_columns**, **find_objects** -> arrays
-Owns        the tree of what is read of a payload, and how it is told to `_payload_decoder.c`
-Leaves      which tree a schema has, and arrays, to who reads them; payloads that are unusual, or written with another
-            schema, to `schemas`: they are marked, and null in all columns
+Owns        the decoding tree, and passing it to `_payload_decoder.c`
+Leaves      the tree of a schema, and arrays, to the caller; unusual payloads and those of other schemas to `schemas`:
+            they are marked as unreadable, and null in all columns
 
-There is no second version of it in Python: without a compiler each payload is read by `schemas`.
+There is no fallback in Python: without the extension, `schemas` reads each payload.
 """
 
 from collections.abc import Iterator
@@ -25,19 +25,19 @@ except ImportError:  # built without a compiler
     IS_COMPILED = False
 
 MAX_FIELDS: Final = 256
-"""Of one message of Protobuf."""
+"""Maximum number of fields of a Protobuf message."""
 MAX_GROWTH: Final = 64
-"""Columns have at most so many times the bytes of their payloads: beyond it somebody means to fill the memory."""
+"""Limit of the columns' size, as a multiple of the payloads' size, against payloads made to exhaust the memory."""
 LEAST_LIMIT_BYTES: Final = 64 * 1024 * 1024
 
 _NODE: Final = Struct("=8i")
 
 IS_NULL, IS_READ, IS_UNREADABLE = 0, 1, 2
-"""What becomes of a payload: it is null, it is to be read or was read, it can't be read here."""
+"""States of a payload: null; to be decoded, or decoded; can't be decoded here."""
 
 
 class Op(IntEnum):
-    """How a value is read; the numbers are those in `_payload_decoder.c`."""
+    """How to decode a value; same numbers as in `_payload_decoder.c`."""
 
     NULL = 0
     BOOL = 1
@@ -72,7 +72,8 @@ class Op(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A value of a payload. `param` is a size, a number of symbols, or which branch is null; -1 where there is none."""
+    """A node of the decoding tree. `param` is a size, a number of symbols, or the index of the null branch; -1:
+    none."""
 
     op: Op
     param: int = -1
@@ -84,7 +85,7 @@ class Node:
 
 
 class NodeColumn(NamedTuple):
-    """What a node got: a byte per entry that tells whether it is valid (None: all are), values or bytes, positions."""
+    """The decoded column of a node: a validity byte per entry (None: no nulls), values or bytes, positions."""
 
     entries: int
     nulls: int
@@ -98,7 +99,7 @@ _NOTHING: Final = NodeColumn(0, 0, None, None, None, ())
 
 
 def flatten_nodes(root: Node) -> bytes:
-    """The tree, breadth first: children stand behind each other, and behind their parents."""
+    """Flatten the tree, breadth first: siblings are consecutive, after their parents."""
     waiting, written = [root], bytearray()
     following = 1
     while waiting:
@@ -114,18 +115,18 @@ def flatten_nodes(root: Node) -> bytes:
 
 
 def decode_columns(root: Node, values: Binary, states: bytearray) -> NodeColumn:
-    """The columns of payloads that stand behind the ids of their schemas; `states` tells which to read, and is told
-    which could not be. Raises `OverflowError` where columns would be much larger than their payloads."""
+    """Decode payloads after their schema ids into columns; `states` selects the payloads, and is updated for those that
+    can't be decoded. Raises `OverflowError` if the columns would be much larger than the payloads."""
     limit_bytes = max(LEAST_LIMIT_BYTES, MAX_GROWTH * len(values.data))
     nodes = flatten_nodes(root)
     decoded = _schema_columns.decode(nodes, values.data, values.offsets, states, PREFIX_BYTES, limit_bytes)
-    return _grown(root, iter(decoded))
+    return _unflatten(root, iter(decoded))
 
 
-def _grown(
+def _unflatten(
     root: Node, decoded: Iterator[tuple[int, int, bytearray | None, bytearray | None, bytearray | None] | None]
 ) -> NodeColumn:
-    """The flat answer as a tree again: what comes breadth first is put together from the last to the first."""
+    """Rebuild the tree from the flat result, from the last node to the first."""
     order, levels = [root], [root]
     while levels:
         levels = [child for node in levels for child in node.children]
@@ -143,7 +144,8 @@ def _grown(
 
 
 def find_objects(values: Binary, states: bytearray) -> bytearray:
-    """The JSON objects of payloads, white space between them; what is no object, or nested deeply, is marked."""
+    """Find the JSON objects of payloads, separated by white space; other values and deeply nested ones are marked as
+    unreadable."""
     data = bytearray(values.data)
     _schema_columns.json_objects(data, values.offsets, states, PREFIX_BYTES)
     data += b"\n"

@@ -32,15 +32,15 @@ _DOUBTFUL: Final = 0x1
 
 NO_MARKER: Final = -1
 ABORTED: Final = -1
-"""In the place of a span's first sequence: see `SequenceSpan`."""
+"""Instead of a span's first sequence: see `SequenceSpan`."""
 _NO_OFFSET: Final = -1
 
 
 class SequenceSpan(NamedTuple):
     """A stored batch: sequences first to last (they wrap) became offsets [base_offset, end_offset).
 
-    Where `first_sequence` is `ABORTED`, it tells only which sequence comes next: the transaction of this batch, and of
-    those before it, was aborted, and nothing is a duplicate of them.
+    If `first_sequence` is `ABORTED`, the span only has the last sequence: the transactions of this batch and those
+    before it were aborted, so a batch with their sequences is not a duplicate.
     """
 
     first_sequence: int
@@ -53,8 +53,8 @@ class SequenceSpan(NamedTuple):
 class ProducerEntry(NamedTuple):
     """The newest epoch of a producer and its last batches, oldest first; none after a marker that raised its epoch.
 
-    `transaction_first` is where its open transaction begins, `marker_number` the number of the transaction whose marker
-    came last. `is_doubtful`: it may have sent more, which nobody could read. A tuple, because one is made per batch.
+    `transaction_first` is the first offset of its open transaction, `marker_number` the transaction number of its last
+    marker. `is_doubtful`: later batches may be in unreadable ranges. A tuple, because one is made per batch.
     """
 
     producer_id: int
@@ -91,7 +91,7 @@ def _encode_transactions(entry: ProducerEntry) -> bytes:
 
 
 def decode_producers(data: Buffer, *, key: str = "?") -> list[ProducerEntry]:
-    """Decode a snapshot; an empty one is of a partition without producers."""
+    """Decode a snapshot; empty bytes are a partition without producers."""
     if not data:
         return []
     view = memoryview(data)

@@ -1,11 +1,10 @@
-"""Record codec: new records become the payload of a batch, and a payload becomes records again.
+"""Encodes records as the payload of a batch, and decodes payloads.
 
 Data path   broker.records -> `format.records.encode_batch` -> **encode**; stored batch -> `decode_batch` -> **decode**
-Owns        a payload's bytes in both directions and the scan for schema ids, twice: here, and in `_record_codec.c`
-            where that could be built
+Owns        encoding, decoding, and the scan for schema ids; implemented in `_record_codec.c` and, as fallback, here
 Leaves      the batch's header, compression and errors to `format.records`; a record's structure to `record_scanner`
 
-Bytes that are wrong end in a `FieldError` with the record it was found in; objects of wrong types end in a TypeError.
+Malformed bytes result in a `FieldError` with the record's index; objects of wrong types raise `TypeError`.
 """
 
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from streamhouse.format.batch import Buffer
 from streamhouse.format.record_scanner import (
     FieldError,
     InvalidRecordField,
-    Place,
+    RecordLayout,
     append_varint,
     read_position,
     read_varint,
@@ -36,11 +35,11 @@ _MAX_LONG: Final = 2**63 - 1
 _MAX_INT: Final = 2**31 - 1
 
 MAX_SCHEMA_IDS: Final = 2000
-"""Different schema ids that are looked for in one batch; no more than `MOST_IDS` in `_record_codec.c`."""
+"""Maximum number of different schema ids that a scan returns; at most `MOST_IDS` in `_record_codec.c`."""
 
 
 class Encoded(NamedTuple):
-    """Room for a header, then the records; or the flaw of the record at `record`."""
+    """Space for a header, then the records; or the error in the record at index `record`."""
 
     flaw: FieldError
     record: int
@@ -50,7 +49,7 @@ class Encoded(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """The records up to `record`, which stands at `position` and may have a flaw."""
+    """The records before index `record`, which is at `position` and may be malformed."""
 
     flaw: FieldError
     record: int
@@ -59,9 +58,9 @@ class Decoded(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Where decoding goes on, and how much of a payload becomes records at once: one at least.
+    """Where decoding continues, and how much of a payload is decoded at once: at least one record.
 
-    No record may have more than `max_headers`, 0: as many as it has room for; records that are left out may.
+    No returned record may have more than `max_headers`; 0: no limit.
     """
 
     position: int = 0
@@ -75,15 +74,15 @@ ALL: Final = Part()
 
 
 class TimestampMatch(NamedTuple):
-    """Offset and timestamp of a record, None where there is none; or the flaw of the record at `record`."""
+    """Offset and timestamp of the match, None if there is none; or the error in the record at index `record`."""
 
     flaw: FieldError
     record: int
-    found: tuple[int, int] | None
+    match: tuple[int, int] | None
 
 
 class Origin(NamedTuple):
-    """What the numbers inside a payload are counted from; an append time stands for the time of every record."""
+    """The base values of the deltas in a payload; an append time replaces the timestamps of all records."""
 
     base_offset: int
     base_timestamp_ms: int
@@ -91,10 +90,10 @@ class Origin(NamedTuple):
 
 
 class SchemaIds(NamedTuple):
-    """The schema ids that keys or values begin with, each with the index of the first record that has it.
+    """The schema ids at the start of keys or values, each with the index of the first record that has it.
 
-    `unframed` is the first record that is neither null nor begins with an id; what comes behind it was not looked at,
-    nor what comes behind `MAX_SCHEMA_IDS` different ids, where `is_cut`.
+    `unframed` is the first record that is not null and has no id; the scan ends there, or after `MAX_SCHEMA_IDS`
+    different ids: then `is_cut`.
     """
 
     ids: dict[int, int]
@@ -105,11 +104,11 @@ class SchemaIds(NamedTuple):
 class ScannedIds(NamedTuple):
     flaw: FieldError
     record: int
-    found: SchemaIds
+    ids: SchemaIds
 
 
 def encode(records: Sequence[NewRecord], now_ms: int, *, room_bytes: int) -> Encoded:
-    """One record or more, as a payload behind `room_bytes` of zeros; records without a time get `now_ms`."""
+    """Encode one record or more as a payload, after `room_bytes` of zeros; records without a timestamp get `now_ms`."""
     if IS_COMPILED:
         return encode_in_c(records, now_ms, room_bytes)
     return encode_in_python(records, now_ms, room_bytes)
@@ -131,14 +130,14 @@ def encode_in_python(records: Sequence[NewRecord], now_ms: int, room_bytes: int)
             if index == 0:
                 base_ms = latest_ms = own_ms
             _append_record(batch, record, index, own_ms - base_ms)
-        except InvalidRecordField as found:
-            return Encoded(found.flaw, index, bytearray(), 0, 0)
+        except InvalidRecordField as invalid:
+            return Encoded(invalid.flaw, index, bytearray(), 0, 0)
         latest_ms = max(latest_ms, own_ms)
     return Encoded(FieldError.NONE, len(records), batch, base_ms, latest_ms)
 
 
 def decode(payload: Buffer, count: int, origin: Origin, *, from_offset: int = 0, part: Part = ALL) -> Decoded:
-    """Records of a payload that `count` of them must fill, from an offset on; offsets may have gaps."""
+    """Decode a payload of exactly `count` records, from an offset on; offsets may have gaps."""
     if IS_COMPILED:
         return decode_in_c(payload, count, origin, from_offset, part)
     return decode_in_python(payload, count, origin, from_offset, part)
@@ -151,34 +150,34 @@ def decode_in_c(payload: Buffer, count: int, origin: Origin, from_offset: int, p
 
 def decode_in_python(payload: Buffer, count: int, origin: Origin, from_offset: int, part: Part = ALL) -> Decoded:
     position, index, max_records, max_bytes, max_headers = part
-    start: int | None = None  # of the first record that is wanted
+    start: int | None = None  # of the first selected record
     records: list[StoredRecord] = []
     while index < count:
         if start is not None and (len(records) >= max_records or position - start >= max_bytes):
             return Decoded(FieldError.NONE, index, records, position)
         try:
             most = 0 if start is None else max_headers
-            place, offset, own_ms = _read_numbers(payload, position, origin, most)
-        except InvalidRecordField as found:
-            return Decoded(found.flaw, index, records, position)
+            layout, offset, own_ms = _read_numbers(payload, position, origin, most)
+        except InvalidRecordField as invalid:
+            return Decoded(invalid.flaw, index, records, position)
         if start is None and offset >= from_offset:
             start = position
             continue
         if offset >= from_offset:
-            records.append(StoredRecord(offset, own_ms, *_read_fields(payload, place)))
-        position, index = place[3], index + 1
+            records.append(StoredRecord(offset, own_ms, *_read_fields(payload, layout)))
+        position, index = layout[3], index + 1
     return Decoded(FieldError.NONE if position == len(payload) else FieldError.LEFT_OVER, index, records, position)
 
 
 def find_time(payload: Buffer, count: int, origin: Origin, *, from_offset: int, timestamp_ms: int) -> TimestampMatch:
-    """The first record, at or above an offset, that is not older; what comes behind it is not looked at."""
+    """Find the first record at or above an offset with this timestamp or a later one; the scan ends there."""
     act = find_time_in_c if IS_COMPILED else find_time_in_python
     return act(payload, count, origin, from_offset, timestamp_ms)
 
 
 def find_time_in_c(payload: Buffer, count: int, origin: Origin, from_offset: int, timestamp_ms: int) -> TimestampMatch:
-    flaw, record, is_found, *found = _records.find_time(payload, count, *origin, from_offset, timestamp_ms)
-    return TimestampMatch(FieldError(flaw), record, (found[0], found[1]) if is_found else None)
+    flaw, record, is_found, *match = _records.find_time(payload, count, *origin, from_offset, timestamp_ms)
+    return TimestampMatch(FieldError(flaw), record, (match[0], match[1]) if is_found else None)
 
 
 def find_time_in_python(
@@ -187,17 +186,17 @@ def find_time_in_python(
     position = 0
     for index in range(count):
         try:
-            place, offset, own_ms = _read_numbers(payload, position, origin)
-        except InvalidRecordField as found:
-            return TimestampMatch(found.flaw, index, None)
+            layout, offset, own_ms = _read_numbers(payload, position, origin)
+        except InvalidRecordField as invalid:
+            return TimestampMatch(invalid.flaw, index, None)
         if offset >= from_offset and own_ms >= timestamp_ms:
             return TimestampMatch(FieldError.NONE, index, (offset, own_ms))
-        position = place[3]
+        position = layout[3]
     return TimestampMatch(FieldError.NONE if position == len(payload) else FieldError.LEFT_OVER, max(count, 0), None)
 
 
 def scan_schema_ids(payload: Buffer, count: int, *, of_key: bool) -> ScannedIds:
-    """The schema ids of the keys, or of the values, of a payload."""
+    """Scan the keys, or the values, of a payload for schema ids."""
     return schema_ids_in_c(payload, count, of_key) if IS_COMPILED else schema_ids_in_python(payload, count, of_key)
 
 
@@ -211,11 +210,11 @@ def schema_ids_in_python(payload: Buffer, count: int, of_key: bool) -> ScannedId
     position = 0
     for index in range(count):
         try:
-            place = read_position(payload, position)
-        except InvalidRecordField as found:
-            return ScannedIds(found.flaw, index, SchemaIds(ids, None))
-        position = place[3]
-        start, length = (place[6], place[7]) if of_key else _value_place(payload, place)
+            layout = read_position(payload, position)
+        except InvalidRecordField as invalid:
+            return ScannedIds(invalid.flaw, index, SchemaIds(ids, None))
+        position = layout[3]
+        start, length = (layout[6], layout[7]) if of_key else _value_range(payload, layout)
         if length < 0:
             continue
         if length < PREFIX_BYTES or payload[start] != MAGIC:
@@ -231,31 +230,33 @@ def schema_ids_in_python(payload: Buffer, count: int, of_key: bool) -> ScannedId
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-def _read_numbers(payload: Buffer, position: int, origin: Origin, max_headers: int = 0) -> tuple[Place, int, int]:
-    """A record with its offset and its time; raises `InvalidRecordField`."""
-    place = read_position(payload, position, None, max_headers)
-    offset = origin.base_offset + place[5]
-    own_ms = origin.base_timestamp_ms + place[4] if origin.append_time_ms is None else origin.append_time_ms
+def _read_numbers(
+    payload: Buffer, position: int, origin: Origin, max_headers: int = 0
+) -> tuple[RecordLayout, int, int]:
+    """Read a record's layout, offset and timestamp; raises `InvalidRecordField`."""
+    layout = read_position(payload, position, None, max_headers)
+    offset = origin.base_offset + layout[5]
+    own_ms = origin.base_timestamp_ms + layout[4] if origin.append_time_ms is None else origin.append_time_ms
     if not (_MIN_LONG <= offset <= _MAX_LONG and _MIN_LONG <= own_ms <= _MAX_LONG):
         raise InvalidRecordField(FieldError.RANGE)
-    return place, offset, own_ms
+    return layout, offset, own_ms
 
 
-def _value_place(payload: Buffer, place: Place) -> tuple[int, int]:
-    length, start = read_varint(payload, place[6] + max(place[7], 0), place[3])
+def _value_range(payload: Buffer, layout: RecordLayout) -> tuple[int, int]:
+    length, start = read_varint(payload, layout[6] + max(layout[7], 0), layout[3])
     return start, length
 
 
-def _read_fields(payload: Buffer, place: Place) -> tuple[bytes | None, bytes | None, tuple[Header, ...]]:
-    key_at, key_length = place[6], place[7]
+def _read_fields(payload: Buffer, layout: RecordLayout) -> tuple[bytes | None, bytes | None, tuple[Header, ...]]:
+    key_at, key_length = layout[6], layout[7]
     key = None if key_length < 0 else bytes(payload[key_at : key_at + key_length])
-    value, position = _read_field(payload, key_at + max(key_length, 0), place[3])
-    count, position = read_varint(payload, position, place[3])
+    value, position = _read_field(payload, key_at + max(key_length, 0), layout[3])
+    count, position = read_varint(payload, position, layout[3])
     headers: list[Header] = []
     for _ in range(count):
-        name, position = _read_field(payload, position, place[3])
-        header, position = _read_field(payload, position, place[3])
-        # As Java does; the stored bytes stay what they are.
+        name, position = _read_field(payload, position, layout[3])
+        header, position = _read_field(payload, position, layout[3])
+        # As Java does; the stored bytes are not changed.
         headers.append(((name or b"").decode("utf-8", "replace"), header))
     return key, value, tuple(headers)
 
@@ -309,7 +310,7 @@ def _append_header(body: bytearray, header: Header) -> None:
     _is_a(str, name, "a header's name")
     try:
         encoded = name.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, as JSON may have it
+    except UnicodeEncodeError:  # an unpaired surrogate, as JSON may contain
         raise InvalidRecordField(FieldError.HEADER) from None
     _append_field(body, encoded, "a header's name")
     _append_field(body, value, "a header's value")

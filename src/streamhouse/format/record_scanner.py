@@ -1,7 +1,7 @@
 """Checks that a payload is exactly a number of well-formed records, and reads and writes their varints.
 
 Data path   append -> `format.records.validate_records` -> **scanner**
-Owns        the structure of a record, twice: here, and faster in `_record_scanner.c` where it could be built
+Owns        the structure of a record; implemented in `_record_scanner.c` and, as fallback, here
 Leaves      decompression and error texts to `format.records`
 
 A record has an attribute byte, a timestamp delta, an offset delta, key, value and headers, each with its length. The
@@ -13,17 +13,17 @@ from typing import NamedTuple, TypeAlias
 
 from streamhouse.format.batch import Buffer
 
-# Most bytes that a number of 32 or 64 bits may take, and the largest number before zigzag.
+# Maximum bytes of a varint of 32 or 64 bits, and its largest value before zigzag decoding.
 VARINT: tuple[int, int] = (5, 2**32 - 1)
 VARLONG: tuple[int, int] = (10, 2**64 - 1)
 
 
 class BadVarint(ValueError):
-    """The bytes end inside a number, or the number has too many of them."""
+    """A varint is cut off, or has too many bytes."""
 
 
 def read_varint(buffer: Buffer, position: int, end: int, kind: tuple[int, int] = VARINT) -> tuple[int, int]:
-    """The number at `position`, and the position behind it; nothing at or above `end` is looked at."""
+    """Read the varint at `position`, below `end`; returns the number and the position after it."""
     most_bytes, largest = kind
     value = shift = 0
     for at in range(position, min(end, position + most_bytes)):
@@ -38,7 +38,7 @@ def read_varint(buffer: Buffer, position: int, end: int, kind: tuple[int, int] =
 
 
 def append_varint(buffer: bytearray, value: int) -> None:
-    """Write a number of at most 64 bits."""
+    """Append a number of at most 64 bits as a varint."""
     value = (value << 1) ^ (value >> 63)
     while value >= 0x80:
         buffer.append(value & 0x7F | 0x80)
@@ -55,7 +55,7 @@ except ImportError:  # built without a compiler
 
 
 class FieldError(IntEnum):
-    """What is wrong; the numbers are those of `enum flaw` in `_record_scanner.c`."""
+    """The error in a payload; same numbers as `enum flaw` in `_record_scanner.c`."""
 
     NONE = 0
     TOO_FEW = 1
@@ -73,7 +73,7 @@ class FieldError(IntEnum):
 
 
 class ScanResult(NamedTuple):
-    """How a walk ended. The timestamps and null keys are those of all records only if there was no flaw."""
+    """The result of a scan. Timestamps and null keys cover all records only if there was no error."""
 
     flaw: FieldError
     record: int
@@ -82,23 +82,23 @@ class ScanResult(NamedTuple):
     null_keys: int
 
 
-Place: TypeAlias = tuple[int, int, int, int, int, int, int, int, int]
-"""Where a record's parts stand in its payload: start (of its length), body (its attributes), rest (behind the timestamp
-delta), end; timestamp delta, offset delta; key, key length, value length (-1 for null). A plain tuple: one is made per
-record."""
+RecordLayout: TypeAlias = tuple[int, int, int, int, int, int, int, int, int]
+"""Positions in the payload and decoded numbers of a record: start (of its length), body (its attributes), rest (after
+the timestamp delta), end; timestamp delta, offset delta; key, key length, value length (-1 for null). A plain tuple,
+because one is made per record."""
 
 
 class InvalidRecordField(Exception):
-    """A flaw on its way from a field to the walk; never leaves the modules of this package."""
+    """An invalid field; never leaves this package."""
 
     def __init__(self, flaw: FieldError) -> None:
         self.flaw = flaw
 
 
 def scan(payload: Buffer, count: int, *, consecutive: bool = True, max_headers: int = 0) -> ScanResult:
-    """Walk `count` records that fill the payload; `consecutive` ones have the offset deltas 0, 1, 2 and so on.
+    """Scan a payload of exactly `count` records; with `consecutive`, their offset deltas must be 0, 1, 2 and so on.
 
-    None may have more than `max_headers`; 0: as many as it has room for.
+    No record may have more than `max_headers`; 0: no limit.
     """
     if IS_COMPILED:
         return scan_in_c(payload, count, consecutive, max_headers)
@@ -115,36 +115,35 @@ def scan_in_python(payload: Buffer, count: int, consecutive: bool, max_headers: 
     least = most = null_keys = position = 0
     for index in range(count):
         try:
-            place = read_position(payload, position, index if consecutive else None, max_headers)
-        except InvalidRecordField as found:
-            return _failed(found.flaw, index)
-        least = place[4] if index == 0 else min(least, place[4])
-        most = place[4] if index == 0 else max(most, place[4])
-        null_keys += place[7] < 0
-        position = place[3]
+            layout = read_position(payload, position, index if consecutive else None, max_headers)
+        except InvalidRecordField as invalid:
+            return _failed(invalid.flaw, index)
+        least = layout[4] if index == 0 else min(least, layout[4])
+        most = layout[4] if index == 0 else max(most, layout[4])
+        null_keys += layout[7] < 0
+        position = layout[3]
     if position < len(payload):
         return _failed(FieldError.LEFT_OVER, max(count, 0))
     return ScanResult(FieldError.NONE, max(count, 0), least, most, null_keys)
 
 
-def record_positions_in_python(payload: Buffer, count: int) -> tuple[FieldError, list[Place]]:
-    """Where each of `count` records that fill the payload stands, up to the first flaw; offsets may have gaps."""
-    places: list[Place] = []
+def record_positions_in_python(payload: Buffer, count: int) -> tuple[FieldError, list[RecordLayout]]:
+    """The layouts of the records up to the first error, in a payload of exactly `count` records; offsets may have
+    gaps."""
+    layouts: list[RecordLayout] = []
     position = 0
     for _ in range(count):
         try:
-            places.append(read_position(payload, position))
-        except InvalidRecordField as found:
-            return found.flaw, places
-        position = places[-1][3]
-    return (FieldError.NONE if position == len(payload) else FieldError.LEFT_OVER), places
+            layouts.append(read_position(payload, position))
+        except InvalidRecordField as invalid:
+            return invalid.flaw, layouts
+        position = layouts[-1][3]
+    return (FieldError.NONE if position == len(payload) else FieldError.LEFT_OVER), layouts
 
 
-def read_position(payload: Buffer, position: int, expected: int | None = None, max_headers: int = 0) -> Place:
-    """Where the parts of the record at `position` stand; its offset delta must be the `expected` one, if there is one.
-
-    Raises `InvalidRecordField`.
-    """
+def read_position(payload: Buffer, position: int, expected: int | None = None, max_headers: int = 0) -> RecordLayout:
+    """Read the layout of the record at `position`; raises `InvalidRecordField`, also for an offset delta other than
+    `expected`."""
     if position == len(payload):
         raise InvalidRecordField(FieldError.TOO_FEW)
     try:
@@ -157,7 +156,7 @@ def _failed(flaw: FieldError, index: int) -> ScanResult:
     return ScanResult(flaw, index, 0, 0, 0)
 
 
-def _scan_record(payload: Buffer, start: int, payload_end: int, expected: int | None, max_headers: int) -> Place:
+def _scan_record(payload: Buffer, start: int, payload_end: int, expected: int | None, max_headers: int) -> RecordLayout:
     length, body = read_varint(payload, start, payload_end)
     if not 1 <= length <= payload_end - body:
         raise InvalidRecordField(FieldError.LENGTH)

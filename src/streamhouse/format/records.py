@@ -1,13 +1,12 @@
-"""Records: what is inside a batch, for the paths that must look.
+"""Records of a batch: validation, encoding, decoding, and searches.
 
-Data path   wire -> check_batch -> **validate_records** -> broker; Kafka's fetch never comes here
-            broker.records -> **encode_batch** -> append; stored batch -> **iterate_batch** -> HTTP, gRPC
-Owns        judging, reading and building the records of a batch; lookup of a record by time
-Leaves      the header to `format.batch`, codecs to `format.compression` and `format.decompression`, the walk itself to
+Data path   wire -> check_batch -> **validate_records** -> broker; Kafka's fetch never comes here broker.records ->
+            **encode_batch** -> append; stored batch -> **iterate_batch** -> HTTP, gRPC
+Owns        validating, reading and building the records of a batch; finding a record by time
+Leaves      the header to `format.batch`, codecs to `format.compression` and `format.decompression`, the scan to
             `format.record_scanner`, the bytes of records to `format.record_codec`
 
-Whatever reads records does it here, or from what `stored_payload` gives. Records become objects a few at a time, when
-they are asked for: two bytes of a payload may be a header, which takes a hundred as an object.
+Records are decoded lazily, a few at a time: a header of two bytes in the payload takes a hundred as an object.
 """
 
 import struct
@@ -28,17 +27,17 @@ NO_PRODUCER: Final = -1
 NO_EPOCH: Final = -1
 
 MAX_RECORD_HEADERS: Final = 10_000
-"""Headers that a record may have to be read here, unless the reader says otherwise."""
+"""Default limit of a record's headers when it is read."""
 
 MAX_BATCH_RECORDS: Final = 1_000_000
-"""Records that a produced batch may have, unless the caller says otherwise."""
+"""Default limit of the records of a produced batch."""
 
 JUDGED_HEADERS: Final = 100_000
-"""Headers that `find_records` looks at in one batch."""
+"""Maximum number of headers that `find_records` decodes in one batch."""
 
 CHUNK_RECORDS: Final = 1000
 CHUNK_BYTES: Final = 64 * 1024
-"""Of a batch so much becomes objects at a time, one record at least."""
+"""Payload bytes that are decoded at a time; at least one record."""
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _MAGIC: Final = 2
@@ -74,7 +73,7 @@ _FLAW_TEXTS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A record as people see it. `build_batch` gives offsets itself and ignores this one's."""
+    """A decoded record. `build_batch` assigns offsets itself and ignores this one's."""
 
     offset: int = 0
     timestamp_ms: int = 0
@@ -84,7 +83,7 @@ class Record:
 
 
 class RecordsSummary(NamedTuple):
-    """What the records say where the header only claims."""
+    """Properties of the actual records, which the header may state wrongly."""
 
     min_timestamp_ms: int
     max_timestamp_ms: int
@@ -99,8 +98,8 @@ def validate_records(
     max_records: int = MAX_BATCH_RECORDS,
     max_headers: int = MAX_RECORD_HEADERS,
 ) -> RecordsSummary:
-    """Raise `CorruptBatch` or `InvalidRecord` unless the payload is exactly the records that the header promises, and
-    these are no more than `max_records` with no more than `max_headers` each."""
+    """Validate the records of a produced batch; raises `CorruptBatch` or `InvalidRecord` unless they match the header
+    and are at most `max_records` with at most `max_headers` each."""
     check_record_count(header, max_records)
     return validate_payload(stored_payload(batch, header, limit_bytes), header, max_headers=max_headers)
 
@@ -112,7 +111,7 @@ def check_record_count(header: BatchHeader, max_records: int) -> None:
 
 
 def validate_payload(payload: Buffer, header: BatchHeader, *, max_headers: int) -> RecordsSummary:
-    """As `validate_records`, for records that were decompressed."""
+    """Like `validate_records`, for decompressed records."""
     walked = scan(payload, header.record_count, max_headers=max_headers)
     if walked.flaw:
         raise _refused(walked.flaw, walked.record, max_headers)
@@ -134,9 +133,10 @@ def encode_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytearray:
-    """A batch of these records, as a Java producer would send it; records without a time get `now_ms`.
+    """Encode records as a batch, as a Java producer would send it; records without a timestamp get `now_ms`.
 
-    Raises `InvalidRecord`, with the record to blame, for what no batch can hold, and TypeError for what is no record.
+    Raises `InvalidRecord` with the position of a record that no batch can hold, and `TypeError` for fields of wrong
+    types.
     """
     if not records:
         raise InvalidRecord("a batch needs a record; records=0")
@@ -158,11 +158,11 @@ def encode_batch(
 def iterate_batch(
     batch: Buffer, *, limit_bytes: int, from_offset: int = 0, max_headers: int = MAX_RECORD_HEADERS
 ) -> Iterator[StoredRecord]:
-    """The records of a stored batch from an offset on, made as they are asked for; what follows the batch is not read.
-    Control batches have none.
+    """Iterate over the records of a stored batch from an offset on, none for control batches; bytes after the batch are
+    ignored.
 
-    Raises `CorruptBatch` where they aren't what the header promises, after those before it, and `InvalidRecord` where
-    they are above the limits. The batch is decompressed when the first record is asked for.
+    The batch is decompressed for the first record. Raises `CorruptBatch` at the first record that is malformed or
+    doesn't match the header, and `InvalidRecord` above the limits.
     """
     header = read_header(batch)
     if header.is_control or not header.record_count:
@@ -171,25 +171,25 @@ def iterate_batch(
 
 
 def decode_batch(batch: Buffer, *, limit_bytes: int, from_offset: int = 0) -> list[StoredRecord]:
-    """As `iterate_batch`, all of them."""
+    """Like `iterate_batch`, as a list."""
     return list(iterate_batch(batch, limit_bytes=limit_bytes, from_offset=from_offset))
 
 
 def schema_ids(batch: Buffer, header: BatchHeader, *, limit_bytes: int, part: Literal["key", "value"]) -> SchemaIds:
-    """Which schemas the keys or the values of a produced batch say they are written with; nulls need none."""
+    """The schema ids of the keys or the values of a produced batch; nulls have none."""
     return schema_ids_in(stored_payload(batch, header, limit_bytes), header, part=part)
 
 
 def schema_ids_in(payload: Buffer, header: BatchHeader, *, part: Literal["key", "value"]) -> SchemaIds:
-    """As `schema_ids`, for records that were decompressed."""
-    flaw, index, found = scan_schema_ids(payload, header.record_count, of_key=part == "key")
+    """Like `schema_ids`, for decompressed records."""
+    flaw, index, ids = scan_schema_ids(payload, header.record_count, of_key=part == "key")
     if flaw:
         raise _refused(flaw, index)
-    return found
+    return ids
 
 
 def read_records(batch: Buffer, *, limit_bytes: int) -> list[Record]:
-    """All records of a batch, those of control batches too."""
+    """All records of a batch, also of a control batch."""
     return [_seen(record) for record in _decoded(batch, read_header(batch), limit_bytes)]
 
 
@@ -202,9 +202,9 @@ def find_records(
     limit_bytes: int,
     max_headers: int = MAX_RECORD_HEADERS,
 ) -> list[int]:
-    """Positions of the matching ones among the first records of a batch; no others are looked at. Slow.
+    """Positions of the matching records among the first ones of a batch. Slow.
 
-    It ends early where the records have `JUDGED_HEADERS` headers together: each of them becomes an object.
+    The search ends after `JUDGED_HEADERS` headers, because each of them becomes an object.
     """
     positions: list[int] = []
     headers = 0
@@ -220,18 +220,18 @@ def find_records(
 def first_record_at(
     batch: Buffer, timestamp_ms: int, *, from_offset: int = 0, limit_bytes: int
 ) -> tuple[int, int] | None:
-    """Offset and timestamp of the first record, at or above an offset, that is not older than `timestamp_ms`."""
+    """Offset and timestamp of the first record at or above an offset with `timestamp_ms` or a later timestamp."""
     header = read_header(batch)
     if header.is_log_append_time and header.record_count == header.last_offset_delta + 1:
         at_or_after = header.max_timestamp_ms >= timestamp_ms and from_offset < header.end
         return (max(header.base_offset, from_offset), header.max_timestamp_ms) if at_or_after else None
     payload = stored_payload(batch, header, limit_bytes)
-    flaw, index, found = find_time(
+    flaw, index, match = find_time(
         payload, header.record_count, _origin(header), from_offset=from_offset, timestamp_ms=timestamp_ms
     )
     if flaw:
         raise malformed(flaw, index)
-    return found
+    return match
 
 
 def build_batch(
@@ -263,7 +263,7 @@ def build_batch(
 
 
 def stored_payload(batch: Buffer, header: BatchHeader, limit_bytes: int) -> Buffer:
-    """The records of a batch as they are once decompressed; `InvalidRecord` when they are above the limit."""
+    """The decompressed records of a batch; raises `InvalidRecord` above the limit."""
     stored = memoryview(batch)[HEADER_BYTES : header.size_bytes]
     if header.codec == Codec.NONE and len(stored) <= limit_bytes:
         return stored
@@ -271,12 +271,12 @@ def stored_payload(batch: Buffer, header: BatchHeader, limit_bytes: int) -> Buff
 
 
 def malformed(flaw: FieldError, index: int) -> CorruptBatch:
-    """What to say of a stored batch whose record `index` is not one."""
+    """The error for a stored batch whose record `index` is malformed."""
     return CorruptBatch(f"records are malformed; record={index} why={_FLAW_TEXTS[flaw]}")
 
 
 def _refused(flaw: FieldError, index: int, max_headers: int = 0) -> InvalidRecord:
-    """What to say of a produced batch whose record `index` is not one."""
+    """The error for a produced batch whose record `index` is malformed."""
     limit = f" limit={max_headers}" if flaw is FieldError.HEADERS else ""
     return InvalidRecord(f"records are malformed; record={index} why={_FLAW_TEXTS[flaw]}{limit}")
 

@@ -4,8 +4,8 @@ Data path   flush -> **encode_run_index** -> segment object -> ranged GET -> **d
 Owns        the index's bytes; the search for a block
 Leaves      blocks to `format.block`, the producer snapshot's bytes to `format.producer_snapshot`
 
-A damaged index is never used as a whole. Two of its parts can be verified without its checksum: the snapshot has a
-checksum of its own, and entries that cover the run's bytes without a gap refer to blocks, each of which has one.
+If the index is damaged, two of its parts may still be used: the snapshot, which has its own checksum, and the block
+entries, if they cover the run's bytes without a gap, because each block has its own checksum, too.
 """
 
 import struct
@@ -41,7 +41,8 @@ class RunIndex:
     producers: bytes
 
     def block_for(self, offset: int) -> int:
-        """Where in `blocks` a reader at the relative offset begins; `len(blocks)` when nothing lies at or above it."""
+        """The index in `blocks` at which a reader of the relative offset starts; `len(blocks)` if no block is at or
+        above it."""
         return bisect_right(self.blocks, offset, key=_end)
 
 
@@ -72,7 +73,7 @@ def encode_run_index(index: RunIndex) -> bytes:
 
 
 def decode_run_index(data: Buffer, *, key: str = "?") -> RunIndex:
-    """The index in the bytes [index_position, index_position + index_length) of the object `key`."""
+    """Decode the index from the bytes [index_position, index_position + index_length) of the object `key`."""
     if len(data) < _HEAD.size + _CRC.size:
         raise CorruptObject(key, why=f"run index has {len(data)} bytes")
     view = memoryview(data)
@@ -105,7 +106,7 @@ def _entries(view: memoryview) -> tuple[BlockEntry, ...]:
 
 
 def salvage_producers(data: Buffer, *, key: str = "?") -> bytes:
-    """The producers' snapshot in an index that is damaged elsewhere; raises `CorruptObject` where it is none."""
+    """The producer snapshot of a damaged index; raises `CorruptObject` if the snapshot is damaged, too."""
     view = memoryview(data)[: -_CRC.size]
     for start in _snapshot_starts(view):
         snapshot = bytes(view[start:])
@@ -113,14 +114,14 @@ def salvage_producers(data: Buffer, *, key: str = "?") -> bytes:
             decode_producers(snapshot, key=key)
         except CorruptObject:
             continue
-        if snapshot:  # of no bytes at all nobody can say whether they are right
+        if snapshot:  # empty bytes have no checksum
             return snapshot
     raise CorruptObject(key, why="run index and producer snapshot are damaged")
 
 
 def salvage_blocks(data: Buffer, *, position: int, length: int, key: str = "?") -> tuple[BlockEntry, ...]:
-    """The entries in an index that is damaged elsewhere, by which the blocks in the bytes [position, position + length)
-    of the object can be read; what else they say of them is not to be believed. Raises `CorruptObject`."""
+    """The block entries of a damaged index, if they cover the bytes [position, position + length) of the object; only
+    the positions in them can be trusted. Raises `CorruptObject`."""
     view = memoryview(data)[: -_CRC.size]
     for end in _snapshot_starts(view):
         entries = _entries(view[_HEAD.size : end])
@@ -135,7 +136,7 @@ def salvage_blocks(data: Buffer, *, position: int, length: int, key: str = "?") 
 
 
 def _snapshot_starts(view: memoryview) -> list[int]:
-    """Where the entries end and the snapshot begins: by the number of the ones, and by the length of the other."""
+    """Where the entries end and where the snapshot begins: by the number of entries, and by the snapshot's length."""
     if len(view) < _HEAD.size:
         return []
     *_, count, _, _, _, producers_bytes = _HEAD.unpack_from(view)

@@ -1,6 +1,6 @@
 """Run rewriting: reading the batches of runs, and the layout of the runs that replace them.
 
-Data path   none: bytes of runs -> **rewriting** -> inputs of a new segment, in agents and in jobs alike
+Data path   none: bytes of runs -> **run_rewrite** -> inputs of a new segment, in agents and in Spark jobs
 Owns        one run for each epoch; offsets of runs of external commits; the producer snapshot of a new run
 Leaves      which batches are retained, and I/O, to the callers, bytes of segments to `format.segment`
 Invariant   a run that replaces others has the producer snapshot of the last of them
@@ -44,7 +44,7 @@ def batches_of(piece: Buffer) -> Iterator[memoryview]:
 
 
 def group_adjacent_blocks(blocks: Sequence[BlockEntry], read_bytes: int) -> Iterator[list[BlockEntry]]:
-    """Neighbouring blocks for one ranged read each."""
+    """Group adjacent blocks, each group for one ranged read."""
     group: list[BlockEntry] = []
     for block in blocks:
         if group and (
@@ -59,7 +59,7 @@ def group_adjacent_blocks(blocks: Sequence[BlockEntry], read_bytes: int) -> Iter
 
 
 def decode_run_blocks(stored: Buffer, blocks: Sequence[BlockEntry], source: Source) -> Buffer:
-    """The batches of neighbouring blocks as they are served: with the offsets and the epoch that the run has by now."""
+    """The batches of adjacent blocks as they are served: with the run's current offsets and epoch."""
     run = source.run
     view, start = memoryview(stored), blocks[0].position
     pieces = [

@@ -94,7 +94,7 @@ def check_header(data: Buffer, *, key: str) -> None:
 
 
 def encode_tail(runs: Sequence[DirectoryEntry], *, position: int) -> bytes:
-    """Directory and footer for an object in which they begin at `position`."""
+    """Encode directory and footer, which begin at `position` of the object."""
     body = _DIRECTORY_HEAD.pack(_DIRECTORY_MAGIC, len(runs)) + b"".join(map(_encode_run, runs))
     directory = body + _CRC.pack(crc32c(body))
     size_bytes = position + len(directory) + FOOTER_BYTES
@@ -182,7 +182,7 @@ NO_TIMESTAMP = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInput:
-    """What goes into a segment for a partition: placed batches, one per buffer, within offsets [base, end)."""
+    """A partition's input for a segment: batches with offsets in [base, end), one per buffer."""
 
     partition: PartitionId
     epoch: Epoch
@@ -228,8 +228,8 @@ class DecodedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedSegment:
-    """A segment ready for its PUT. `body` may share memory with the batches, which must not change until it is
-    stored. `kept` is what readers of runs with `keep_blocks` will decode."""
+    """A segment ready for its PUT. `body` may share memory with the batches, which must not change until it is stored.
+    `kept` are the decoded runs that have `keep_blocks`, for the cache."""
 
     body: list[Buffer]
     size_bytes: int
@@ -297,7 +297,7 @@ def _encode_blocks(run: RunInput, body: list[Buffer], *, position: int, block_by
         body.extend(block.pieces)
         entries.append(block.entry)
         if run.keep_blocks:
-            # A copy of its own: a view of a batch would hold the whole request that it came with.
+            # Copied: a view of a batch would keep the whole produce request in memory.
             kept[position] = block.whole if isinstance(block.whole, bytes) else b"".join(each.data for each in batches)
         position += block.entry.stored_bytes
     index = RunIndex(

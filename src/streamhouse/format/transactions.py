@@ -29,7 +29,7 @@ from streamhouse.model.transaction import AbortedTransaction, Marker, ProducerId
 MARKER_RECORD_BYTES: Final = 64
 """Limit of a marker's single record, with any header that compaction has written."""
 
-_ATTRIBUTES: Final = 0x30  # of a transaction, and for readers' eyes only
+_ATTRIBUTES: Final = 0x30  # transactional control batch
 _KEY: Final = struct.Struct(">hh")
 _VALUE: Final = struct.Struct(">hi")
 _ABORT: Final = 0
@@ -89,25 +89,25 @@ _CONTROL: Final = 0x20
 
 
 class AbortedTransactions:
-    """The aborted transactions of one partition, for checking batches."""
+    """The aborted transactions of one partition, indexed by producer and offset."""
 
-    __slots__ = ("_by_producer", "_firsts_behind", "_lasts", "_transactions")
+    __slots__ = ("_by_producer", "_first_offsets", "_lasts", "_transactions")
 
     def __init__(self, transactions: Iterable[AbortedTransaction] = ()) -> None:
         self._transactions = tuple(sorted(set(transactions), key=lambda each: (each.last_offset, each.first_offset)))
         self._lasts = [each.last_offset for each in self._transactions]
-        # The lowest first offset from each one on.
-        self._firsts_behind = list(accumulate((each.first_offset for each in reversed(self._transactions)), min))[::-1]
+        # For each transaction the lowest first offset of it and all later ones.
+        self._first_offsets = list(accumulate((each.first_offset for each in reversed(self._transactions)), min))[::-1]
         by_producer: dict[int, list[AbortedTransaction]] = {}
         for each in self._transactions:
             by_producer.setdefault(each.producer_id, []).append(each)
         self._by_producer = {
-            producer_id: _ranges(sorted(found, key=lambda each: each.first_offset))
-            for producer_id, found in by_producer.items()
+            producer_id: _ranges(sorted(of_producer, key=lambda each: each.first_offset))
+            for producer_id, of_producer in by_producer.items()
         }
 
     def __repr__(self) -> str:
-        return f"<Aborted transactions={len(self._transactions)} producers={len(self._by_producer)}>"
+        return f"<AbortedTransactions transactions={len(self._transactions)} producers={len(self._by_producer)}>"
 
     def __bool__(self) -> bool:
         return bool(self._transactions)
@@ -128,7 +128,7 @@ class AbortedTransactions:
         """The transactions that may have batches with offsets in [start, end)."""
         overlapping: list[AbortedTransaction] = []
         for at in range(bisect_left(self._lasts, start), len(self._lasts)):
-            if self._firsts_behind[at] >= end:
+            if self._first_offsets[at] >= end:
                 break
             if self._transactions[at].first_offset < end:
                 overlapping.append(self._transactions[at])
@@ -136,7 +136,7 @@ class AbortedTransactions:
 
 
 def _ranges(transactions: Sequence[AbortedTransaction]) -> tuple[list[int], list[int]]:
-    """The first offset of each, and the largest end of those that begin there or before."""
+    """The first offset of each transaction, and the largest last offset of it and all before."""
     return [each.first_offset for each in transactions], list(
         accumulate((each.last_offset for each in transactions), max)
     )
@@ -152,42 +152,42 @@ def shifted(transactions: Iterable[AbortedTransaction], by: int) -> tuple[Aborte
 
 def drop_aborted(pieces: Sequence[Buffer], aborted: Iterable[AbortedTransaction]) -> list[Buffer]:
     """Remove control batches and aborted batches from consecutive batches; returns the remaining ranges."""
-    void = aborted if isinstance(aborted, AbortedTransactions) else AbortedTransactions(aborted)
+    index = aborted if isinstance(aborted, AbortedTransactions) else AbortedTransactions(aborted)
     remaining: list[Buffer] = []
     for piece in pieces:
-        remaining += [stretch.data for stretch in _offset_ranges(piece, void) if stretch.stays]
+        remaining += [batches.data for batches in _offset_ranges(piece, index) if batches.is_retained]
     return remaining
 
 
 def readable(pieces: Sequence[Buffer], aborted: Iterable[AbortedTransaction]) -> list[Buffer]:
-    """As `drop_aborted`, for who goes on behind the last batch that it got: where the last ones don't stay, a batch
-    without records takes it over their offsets."""
-    void = aborted if isinstance(aborted, AbortedTransactions) else AbortedTransactions(aborted)
+    """Like `drop_aborted`, for readers that continue after the last batch: if the last ones are removed, an empty batch
+    covers their offsets."""
+    index = aborted if isinstance(aborted, AbortedTransactions) else AbortedTransactions(aborted)
     remaining: list[Buffer] = []
     last: _OffsetRange | None = None
     for piece in pieces:
-        for last in _offset_ranges(piece, void):
-            if last.stays:
+        for last in _offset_ranges(piece, index):
+            if last.is_retained:
                 remaining.append(last.data)
-    if last is not None and not last.stays:
+    if last is not None and not last.is_retained:
         remaining.append(empty_batch(last.base, last.end, leader_epoch=last.leader_epoch))
     return remaining
 
 
 class _OffsetRange(NamedTuple):
-    """Neighbouring batches that all stay, or all don't: offsets [base, end)."""
+    """Adjacent batches that are all retained, or all removed: offsets [base, end)."""
 
     data: Buffer
-    stays: bool
+    is_retained: bool
     base: int
     end: int
     leader_epoch: int
 
 
-def _offset_ranges(piece: Buffer, void: AbortedTransactions) -> Iterator[_OffsetRange]:
-    """A piece as it is where all of it stays; views of it else."""
+def _offset_ranges(piece: Buffer, index: AbortedTransactions) -> Iterator[_OffsetRange]:
+    """Split a buffer of batches into retained and removed ranges; the buffer itself if all of it is retained."""
     size, position, begin = len(piece), 0, 0
-    stays, base, end, epoch = True, 0, 0, -1
+    is_retained, base, end, epoch = True, 0, 0, -1
     while position < size:
         if size - position < HEADER_BYTES:
             raise CorruptBatch(f"batches end inside a header; position={position} size={size}")
@@ -195,12 +195,12 @@ def _offset_ranges(piece: Buffer, void: AbortedTransactions) -> Iterator[_Offset
         batch_bytes = length + _PREFIX_BYTES
         if not HEADER_BYTES <= batch_bytes <= size - position:
             raise CorruptBatch(f"batches end inside a batch; position={position} declared={batch_bytes} size={size}")
-        is_void = attributes & _CONTROL or (attributes & _TRANSACTIONAL and void.is_aborted(producer_id, first))
-        if position == begin or stays == bool(is_void):
+        is_removed = attributes & _CONTROL or (attributes & _TRANSACTIONAL and index.is_aborted(producer_id, first))
+        if position == begin or is_retained == bool(is_removed):
             if position > begin:
-                yield _OffsetRange(memoryview(piece)[begin:position], stays, base, end, epoch)
-            begin, stays, base, epoch = position, not is_void, first, leader_epoch
+                yield _OffsetRange(memoryview(piece)[begin:position], is_retained, base, end, epoch)
+            begin, is_retained, base, epoch = position, not is_removed, first, leader_epoch
         end = first + last_delta + 1
         position += batch_bytes
     if size:
-        yield _OffsetRange(piece if begin == 0 else memoryview(piece)[begin:], stays, base, end, epoch)
+        yield _OffsetRange(piece if begin == 0 else memoryview(piece)[begin:], is_retained, base, end, epoch)

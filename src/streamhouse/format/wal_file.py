@@ -30,13 +30,13 @@ from streamhouse.format.encryption import (
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
 
 VERSION: Final = 2
-"""Of files with encrypted batches; others are written as version 1."""
+"""The version of files with encrypted batches; others have version 1."""
 MARK_BYTES: Final = 8
 MAX_SESSION_BYTES: Final = 255
 MAX_BATCH_BYTES: Final = 2**32 - 1
 
 FILE_MAGIC: Final = b"SHOUSWAL"
-# Each copy of the file header has a page of its own: neither a flipped bit nor one bad sector takes both.
+# Each copy of the file header has its own page, so that one bad sector can't destroy both.
 _COPY_BYTES: Final = 4096
 FILE_HEADER_BYTES: Final = 2 * _COPY_BYTES
 _FILE_PREFIX: Final = struct.Struct(f">8sHI{MARK_BYTES}sQB")
@@ -48,7 +48,7 @@ _LEAD: Final = struct.Struct(f">{MARK_BYTES}sI")
 _BODY: Final = struct.Struct(">IQ16sIQQQ")
 ENTRY_HEADER_BYTES: Final = _ENTRY.size
 
-# Of the envelope in a header of version 2.
+# Checksum of the envelope in a header of version 2.
 _LENGTH: Final = struct.Struct(">H")
 _CRC: Final = struct.Struct(">I")
 
@@ -74,7 +74,7 @@ class FileHeader:
     version: int = 1
     salt: bytes = b""
     envelope: KeyEnvelope | None = None
-    """Of the data key; None: batches are not encrypted."""
+    """The envelope of the data key; None: batches are not encrypted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class ScannedEntry:
 
 @dataclass(frozen=True, slots=True)
 class CorruptRange:
-    """Bytes [position, position + length) have no valid entry; if it is the tail, there is none after them either."""
+    """Bytes [position, position + length) without a valid entry; if it is the tail, none follows."""
 
     position: int
     length: int
@@ -123,7 +123,7 @@ def _decode_copy(copy: memoryview) -> FileHeader | None:
     if magic != FILE_MAGIC or crc != crc32c(whole):
         return None
     if version > VERSION:
-        # Not damage: removing what a later version wrote as unreadable would lose it.
+        # Not treated as damage, because a damaged file may be deleted, and this one is valid for a later release.
         raise Misconfigured(f"wal file is of a later format; version={version} known={VERSION} do=upgrade streamhouse")
     session = SessionId(bytes(whole[_FILE_PREFIX.size :]).decode(errors="replace"))
     header = FileHeader(session=session, sequence=sequence, mark=mark, version=version)
@@ -131,8 +131,8 @@ def _decode_copy(copy: memoryview) -> FileHeader | None:
 
 
 def _encode_key(salt: bytes, envelope: KeyEnvelope) -> bytes:
-    """What follows the session in a header of version 2. It has a checksum of its own, so that releases which don't
-    know it reject the version instead of taking the header for damaged."""
+    """The part after the session in a header of version 2. It has its own checksum, so that earlier releases reject the
+    version instead of treating the header as damaged."""
     encoded = encode_envelope(envelope)
     body = salt + _LENGTH.pack(len(encoded)) + encoded
     return body + _CRC.pack(crc32c(body))
@@ -151,7 +151,7 @@ def _with_key(header: FileHeader, data: memoryview) -> FileHeader | None:
 def encode_entry(
     entry: WalEntry, *, mark: bytes, position: int, cipher: EntryCipher | None = None
 ) -> tuple[bytes, Buffer]:
-    """The entry as its header and its batch, for a place in a file; without `cipher` the batch is not copied."""
+    """Encode an entry for a position in a file, as header and batch; without `cipher` the batch is not copied."""
     (topic_id, number), epoch, base, end, batch = entry
     length = len(batch) if cipher is None else len(batch) + TAG_BYTES
     body = _BODY.pack(length, position, topic_id.bytes, number, epoch, base, end)
@@ -163,11 +163,11 @@ def encode_entry(
 def scan(
     data: memoryview, header: FileHeader | None = None, cipher: EntryCipher | None = None
 ) -> Iterator[ScannedEntry | CorruptRange]:
-    """Everything in a file in order of position: good entries, and damage between or behind them.
+    """Scan a file in order of position: valid entries, and damaged ranges between or after them.
 
-    After damage the next entry is found by looking for the mark and checking what follows it; a length is believed
-    only when the CRC over it holds. Zeros up to the end are space that was never written, not damage. Batches are
-    views of `data`. `header` saves reading it again. Without `cipher`, encrypted batches stay encrypted.
+    After damage, the next entry is found by searching for the mark; a length is only used if its CRC is right. Zeros up
+    to the end are preallocated space, not damage. Batches are views of `data`. `header` saves reading it again. Without
+    `cipher`, encrypted batches stay encrypted.
     """
     header = header or decode_file_header(data)
     if header is None:
@@ -180,7 +180,8 @@ def scan(
 
 
 def _decrypt(data: memoryview, item: ScannedEntry, cipher: EntryCipher) -> ScannedEntry | CorruptRange:
-    """The entry with its batch as it was appended. One that was changed together with its checksum is damage."""
+    """Decrypt the batch of an entry. An entry that was changed together with its checksum doesn't authenticate, and is
+    damage."""
     position, entry = item.position, item.entry
     about = bytes(data[position + _LEAD.size : position + ENTRY_HEADER_BYTES])
     try:
@@ -191,7 +192,7 @@ def _decrypt(data: memoryview, item: ScannedEntry, cipher: EntryCipher) -> Scann
 
 
 def scan_entries(data: memoryview, *, start: int, mark: bytes) -> Iterator[ScannedEntry | CorruptRange]:
-    """Everything from `start` on; here zeros up to the end are damage like any other bytes that are no entry."""
+    """Scan from `start` on; zeros up to the end are damage here, like all other bytes that are not a valid entry."""
     position = start
     while position < len(data):
         entry = _entry_at(data, position, mark)
@@ -224,7 +225,7 @@ def _entry_at(data: memoryview, position: int, mark: bytes) -> WalEntry | None:
 def _next_entry(data: memoryview, start: int, mark: bytes) -> int | None:
     """Position of the first valid entry at or after `start`."""
     for window in range(start, len(data), _SEARCH_BYTES):
-        # Windows overlap by the mark, so that one across their border is seen.
+        # Windows overlap by the mark's length, so that a mark across their border is found.
         piece = bytes(data[window : window + _SEARCH_BYTES + MARK_BYTES - 1])
         at = piece.find(mark)
         while at >= 0:

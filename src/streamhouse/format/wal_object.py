@@ -24,7 +24,7 @@ DATA_MAGIC: Final = b"SHOUSWOB"
 SEAL_MAGIC: Final = b"SHOUSEAL"
 
 COPY_BYTES: Final = 128
-"""One copy of the header stands in front of the entries and one behind them."""
+"""One copy of the header is before the entries and one after them."""
 SEAL_BYTES: Final = 256
 
 # magic, version, CRC | mark, sequence, entries, size of the object, length of the session id
@@ -32,7 +32,7 @@ _HEADER: Final = struct.Struct(f">8sHI{MARK_BYTES}sQIQB")
 # magic, version, CRC | sequence, time, length of the session id, length of the sealer's name
 _SEAL: Final = struct.Struct(">8sHIQQBB")
 _CRC_AT: Final = 10
-# The last bytes of a copy, which objects of earlier releases filled with zeros: one more than `durable_below`.
+# The last bytes of a copy hold `durable_below` + 1; earlier releases filled them with zeros.
 _DURABLE: Final = struct.Struct(">Q")
 _DURABLE_AT: Final = COPY_BYTES - _DURABLE.size
 MAX_SESSION_BYTES: Final = _DURABLE_AT - _HEADER.size
@@ -45,7 +45,7 @@ class ObjectHeader:
     mark: bytes
     entries: int
     size_bytes: int
-    """Of the whole object."""
+    """The size of the whole object."""
     durable_below: int | None = None
     """All objects of the session with a lower number than this were durable when this one was sent; None in objects of
     releases that did not write it."""
@@ -63,12 +63,11 @@ class Seal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalObject:
-    """What an object holds for whoever asks for this session and sequence, and what of it can't be used, by
-    position."""
+    """The entries of an object that belong to a session and sequence, and its damaged ranges by position."""
 
     items: Sequence[ScannedEntry | CorruptRange]
     durable_below: int | None = None
-    """As in the header; None also where no header can be read."""
+    """As in the header; None also if no header can be read."""
 
     @property
     def entries(self) -> Sequence[WalEntry]:
@@ -107,7 +106,7 @@ def decode_header(copy: memoryview) -> ObjectHeader | None:
 
 
 def read_object(data: memoryview, *, session: SessionId, sequence: int) -> WalObject:
-    """The entries of the object that was found under this name. Another's object has none: it is damage as a whole."""
+    """Read the object of this session and sequence. An object of another session or sequence is damage as a whole."""
     header = find_header(data[:COPY_BYTES], data[-COPY_BYTES:], session=session, sequence=sequence)
     if header is None:
         return WalObject(items=(CorruptRange(0, len(data), tail=True),))
@@ -119,7 +118,7 @@ def read_object(data: memoryview, *, session: SessionId, sequence: int) -> WalOb
 
 
 def find_header(first: memoryview, last: memoryview, *, session: SessionId, sequence: int) -> ObjectHeader | None:
-    """The header from an intact copy; None if there is none, or it is another object's."""
+    """The header from an intact copy; None if there is none, or if it belongs to another object."""
     header = decode_header(first) or decode_header(last)
     return header if header is not None and (header.session, header.sequence) == (session, sequence) else None
 
@@ -159,7 +158,7 @@ def _is_whole(data: memoryview, magic: bytes) -> bool:
         return False
     version = int.from_bytes(data[len(magic) : len(magic) + 2], "big")
     if version > VERSION:
-        # Not damage: removing what a later version wrote as unreadable would lose it.
+        # Not treated as damage, because a damaged object may be deleted, and this one is valid for a later release.
         raise Misconfigured(
             f"wal object is of a later format; version={version} known={VERSION} do=upgrade streamhouse"
         )

@@ -80,10 +80,10 @@ class LogCleaner:
             limit_bytes=self._limit_bytes,
             aborted=aborted,
         )
-        traversed = SeenTransactions()
+        seen = SeenTransactions()
         async with aclosing(self._groups(state, reached, config)) as groups:
             async for group in groups:
-                if not await self._rewrite(group, rules, traversed, last_end=last_end):
+                if not await self._rewrite(group, rules, seen, last_end=last_end):
                     return False
         await self._dependencies.metadata.mark_cleaned(state.partition, reached)
         self.passes += 1
@@ -155,24 +155,24 @@ class LogCleaner:
             yield group
 
     async def _rewrite(
-        self, group: Sequence[Source], rules: FilterRules, traversed: SeenTransactions, *, last_end: int
+        self, group: Sequence[Source], rules: FilterRules, seen: SeenTransactions, *, last_end: int
     ) -> bool:
         """Replace what changes; False when somebody else changed it first."""
         rewritten: list[RewrittenRun] = []
         changed: list[int] = []
-        spent_before = len(traversed.spent)
+        spent_before = len(seen.spent)
         for number, source in enumerate(group):
             batches: list[Buffer] = []
             has_changed = False
             async for piece in self._rewriter.pieces(source):
-                work = partial(_retained_records, piece, rules, traversed, last_end)
+                work = partial(_retained_records, piece, rules, seen, last_end)
                 stays, differs = await self._rewriter.in_thread(work)
                 batches.extend(stays)
                 has_changed = has_changed or differs
             rewritten.append(RewrittenRun(source, batches))
             if has_changed:
                 changed.append(number)
-        await self._forgetting.forget(group[0].run.partition, rules.aborted, traversed.spent[spent_before:])
+        await self._forgetting.forget(group[0].run.partition, rules.aborted, seen.spent[spent_before:])
         if not changed:
             return True
         span = rewritten[changed[0] : changed[-1] + 1]
@@ -187,13 +187,13 @@ def _add_keys(keys: KeyMap, piece: Buffer, start: int) -> bool:
 
 
 def _retained_records(
-    piece: Buffer, rules: FilterRules, traversed: SeenTransactions, last_end: int
+    piece: Buffer, rules: FilterRules, seen: SeenTransactions, last_end: int
 ) -> tuple[list[Buffer], bool]:
     """The retained batches of a part, and whether they differ from the original ones."""
     stays: list[Buffer] = []
     differs = False
     for batch in batches_of(piece):
-        new = compact_batch(batch, rules, keep_empty=read_header(batch).end == last_end, traversed=traversed)
+        new = compact_batch(batch, rules, keep_empty=read_header(batch).end == last_end, seen=seen)
         differs = differs or new is not batch
         if new is not None:
             stays.append(new)
