@@ -180,8 +180,8 @@ crash: $(STAMP) ## kill -9 an agent under load and look for lost records; KILLS=
 	CRASH_KILLS=$(KILLS) $(BIN)/pytest -m crash $(ARGS)
 
 .PHONY: chaos
-chaos: $(STAMP) ## real agents, PostgreSQL and S3 under faults, and a page that says the verdict; MINUTES=3 SEED=17 REPORT=chaos.html
-	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --report $(REPORT) $(if $(SEED),--seed $(SEED)) $(ARGS)
+chaos: $(STAMP) ## real agents, PostgreSQL and S3 under faults, and a page that says the verdict; MINUTES=3 SEED=17 PROFILE=stores REPORT=chaos.html
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --report $(REPORT) $(if $(SEED),--seed $(SEED)) $(if $(PROFILE),--profile $(PROFILE)) $(ARGS)
 
 .PHONY: view-queries
 view-queries: $(CLASSES) ## random views over random records in a real Spark, compared with the batch query; SEEDS=200; one again: ARGS='--seed 17'

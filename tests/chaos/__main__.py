@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .checker import check
+from .faults import PROFILES
 from .figures import summary_lines
 from .history import History, load_history
 from .report import write_report
@@ -30,6 +31,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--report", type=Path, default=Path("chaos.html"), help="the page to write")
     parser.add_argument("--rate", type=float, default=25.0, help="records per second of each producer")
     parser.add_argument("--lease-ttl", type=float, default=3.0, help="seconds")
+    parser.add_argument("--profile", choices=list(PROFILES), default="everything", help="which kinds of fault come")
     parser.add_argument("--again", type=Path, help="judge this history instead of making one")
     return parser.parse_args(arguments)
 
@@ -52,6 +54,7 @@ def main(arguments: Sequence[str]) -> int:
                 folder=folder / "cluster",
                 lease_ttl_s=options.lease_ttl,
                 per_second=options.rate,
+                profile=options.profile,
             ),
             _say,
         )

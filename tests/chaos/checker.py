@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
-from tests.history.anomaly import Anomaly, limited
+from tests.history.anomaly import Anomaly, Kind, limited
 from tests.history.checker import CHECKS
 from tests.history.index import Index
 
 from .events import events_of
+from .faults import PAUSE, RARELY_FELT
 from .history import Fault, History, RecordId, Send
 from .transactions import COPIES, DEALS
 
 ZOMBIE_S: Final = 10.0  # so long after a pause an acknowledgement is looked at with suspicion
-PAUSE: Final = "SIGSTOP"
 
 
 class Promise(NamedTuple):
@@ -43,7 +43,8 @@ def promises(history: History) -> list[Promise]:
 
 def check(history: History) -> list[Anomaly]:
     """Everything that is wrong, in the order of the promises; of each kind the first few."""
-    return list(limited(anomaly for promise in promises(history) for anomaly in promise.broken()))
+    anomalies = list(limited(anomaly for promise in promises(history) for anomaly in promise.broken()))
+    return anomalies + (check(history.exchanged) if history.exchanged is not None else [])
 
 
 def paused_agents_acknowledge_nothing(history: History) -> Iterator[Anomaly]:
@@ -104,9 +105,20 @@ def nobody_is_in_trouble(history: History) -> Iterator[Anomaly]:
         yield Anomaly(kind="trouble", text=f"{each.who}: {each.text}", at=each.at)
 
 
+def every_fault_is_felt(history: History) -> Iterator[Anomaly]:
+    """Of the kinds of fault that came, each was felt at least once by somebody."""
+    felt: Counter[str] = Counter()
+    for fault in history.faults:
+        felt[fault.kind] += fault.hits
+    for kind, hits in sorted(felt.items()):
+        if not hits and kind not in RARELY_FELT:
+            yield Anomaly(kind=Kind.NO_EVIDENCE, text=f"{kind} came and nobody felt it")
+
+
 OWN_CHECKS: Final[tuple[Callable[[History], Iterator[Anomaly]], ...]] = (
     paused_agents_acknowledge_nothing,
     copies_are_made_once,
     offsets_of_transactions_never_go_back,
     nobody_is_in_trouble,
+    every_fault_is_felt,
 )

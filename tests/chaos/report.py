@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.history.anomaly import Anomaly
 
 from .checker import promises
+from .faults import PROFILES
 from .figures import (
     KindOfFault,
     by_kind,
@@ -34,8 +35,10 @@ LEGEND = (
     ("--paused", "paused"),
     ("--stopping", "stopping"),
     ("--down", "down"),
-    ("--store", "store cut off (dashed: reset)"),
+    ("--store", "store cut off (dashed: reset, or bad answers)"),
     ("--database", "database cut off"),
+    ("--clients", "clients cut off"),
+    ("--peers", "other agents cut off"),
     ("--agent-1", "led by agent 1"),
     ("--agent-2", "2"),
     ("--agent-3", "3"),
@@ -53,9 +56,8 @@ def write_report(path: Path, history: History, anomalies: Sequence[Anomaly]) -> 
 def page(history: History, anomalies: Sequence[Anomaly]) -> str:
     parts = (_head(history), _verdict(history, anomalies), _tiles(history), _anomalies(anomalies))
     rest = (_picture(history, anomalies), _kinds(history), _promises(history, anomalies), _clients(history))
-    return "\n".join(
-        (*parts, *rest, transactions_section(history), _faults(history), _notes(history), "</main></body></html>\n")
-    )
+    last = (transactions_section(history), _exchanged(history), _faults(history), _notes(history))
+    return "\n".join((*parts, *rest, *last, "</main></body></html>\n"))
 
 
 def _head(history: History) -> str:
@@ -66,7 +68,7 @@ def _head(history: History) -> str:
 <h1>Chaos run, seed {history.seed}</h1>
 <p class="quiet">{history.minutes:g} minutes of faults on real processes: PostgreSQL, an S3 server and
 {len(history.agents)} agents (one of them comes and goes), lease of {history.lease_ttl_s:g} s.
-Again: <code>make chaos MINUTES={history.minutes:g} SEED={history.seed}</code></p>"""
+Again: <code>make chaos MINUTES={history.minutes:g} SEED={history.seed} PROFILE={history.profile}</code></p>"""
 
 
 def _verdict(history: History, anomalies: Sequence[Anomaly]) -> str:
@@ -129,9 +131,17 @@ def _kinds(history: History) -> str:
     return f"""<h2>Pauses by kind of fault</h2>
 <p class="quiet">From the fault to the next acknowledgement, in the slowest partition that it touched: one that its
 target led, or any when it was done to everybody. Where faults of a kind came alone, only those count; pauses below
-0.5 s count as none. A fault that is felt by all lasts as long as it lasts: the pause includes it.</p>
+0.5 s count as none. A fault that is felt by all lasts as long as it lasts: the pause includes it. Felt: connections
+cut or kept waiting, answers spoiled, times told wrongly; once for a process. {_left_out(history)}</p>
 <div class="card"><table><tr><th>fault</th><th class="number">times</th><th class="number">alone</th>
-<th class="number">median pause</th><th class="number">worst</th><th></th></tr>{rows}</table></div>"""
+<th class="number">felt</th><th class="number">median pause</th><th class="number">worst</th><th></th></tr>
+{rows}</table></div>"""
+
+
+def _left_out(history: History) -> str:
+    """Kinds of the profile for which the run was too short."""
+    left = [kind for kind in PROFILES[history.profile] if all(each.kind != kind for each in history.faults)]
+    return f"Did not come in this run: {escape(', '.join(left))}." if left else "Every kind of the profile came."
 
 
 def _kind_row(kind: KindOfFault, longest: float) -> str:
@@ -141,6 +151,7 @@ def _kind_row(kind: KindOfFault, longest: float) -> str:
     )
     return (
         f'<tr><td>{escape(kind.kind)}</td><td class="number">{kind.count}</td><td class="number">{kind.alone}</td>'
+        f'<td class="number">{kind.hits:,}</td>'
         f'<td class="number">{_seconds(kind.median_s)}</td><td class="number">{_seconds(kind.worst_s)}</td>'
         f'<td class="wide">{bars}</td></tr>'
     )
@@ -203,13 +214,33 @@ def _faults(history: History) -> str:
         f"<td>{escape(', '.join(each.fault.targets))}</td>"
         f'<td class="number">{_since(each.fault.begun_at, each.fault.ended_at)}</td>'
         f'<td class="number">{_since(each.fault.begun_at, each.fault.healed_at)}</td>'
-        f'<td class="number">{each.touched}</td><td class="number">{_seconds(each.pause_s)}</td>'
+        f'<td class="number">{each.fault.hits:,}</td><td class="number">{each.touched}</td>'
+        f'<td class="number">{_seconds(each.pause_s)}</td>'
         f'<td class="quiet">{"alone " if each.alone else ""}{escape(each.fault.note)}</td></tr>'
         for each in effects(history)
     )
     return f"""<h2>Faults</h2><div class="card"><table><tr><th class="number">at</th><th>fault</th><th>whom</th>
-<th class="number">lasted</th><th class="number">all ready after</th><th class="number">partitions</th>
-<th class="number">longest pause</th><th></th></tr>{rows}</table></div>"""
+<th class="number">lasted</th><th class="number">all ready after</th><th class="number">felt</th>
+<th class="number">partitions</th><th class="number">longest pause</th><th></th></tr>{rows}</table></div>"""
+
+
+def _exchanged(history: History) -> str:
+    """The faults after the faults: databases that aren't the cluster's."""
+    if (exchanged := history.exchanged) is None:
+        return ""
+    rows = "".join(
+        f'<tr><td class="number">{each.begun_at:.1f} s</td><td>{escape(each.kind)}</td>'
+        f"<td>{escape(', '.join(each.targets))}</td>"
+        f'<td class="number">{_since(each.begun_at, each.healed_at)}</td><td>{escape(each.note)}</td></tr>'
+        for each in exchanged.faults
+    )
+    acked = sum(each.acked for each in exchanged.sends)
+    return f"""<h2>Databases that aren't the cluster's</h2>
+<p class="quiet">At the end PostgreSQL fails over to a copy that lacks the last transactions, while {acked:,} records
+are acknowledged; then agents are started on databases that don't belong to the bucket. Every agent must say so and
+not serve; when the newest database is back, all that was acknowledged must be there.</p>
+<div class="card"><table><tr><th class="number">at</th><th>what</th><th>agents</th><th class="number">over after</th>
+<th>noticed</th></tr>{rows}</table></div>"""
 
 
 def _notes(history: History) -> str:

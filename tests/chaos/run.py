@@ -20,7 +20,9 @@ from confluent_kafka.cimpl import NewTopic
 from .cluster import ChaosCluster
 from .consumers import GROUPS, AnyConsumer, make_consumers, read_log
 from .copying import CopierSlot, make_copiers
-from .faults import plan
+from .databases import TOPIC as EXCHANGED_TOPIC
+from .databases import DatabaseExchange
+from .faults import PROFILES, plan
 from .history import History, Life, Note
 from .isolation import FOLLOWER, FOLLOWERS, AnyReader, make_readers, read_views, wait_until_stable
 from .nemesis import Nemesis
@@ -38,6 +40,8 @@ POLL_S: Final = 0.2
 ACKS_PER_MINUTE: Final = 500
 FAULTS_PER_MINUTE: Final = 5
 """A third or less of what a run of any seed has had; with fewer it shows nothing."""
+EXCHANGED: Final = ("everything", "databases")
+"""Profiles at the end of which the database is exchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,7 @@ class Options:
     """records per second of each producer; stubborn ones send a third of it"""
     transactions_per_second: float = 2.0
     """of each transactional producer"""
+    profile: str = "everything"
 
 
 AnyClient = AnyProducer | AnyConsumer | Transactor | Single | CopierSlot | AnyReader
@@ -73,6 +78,7 @@ class _Run:
             minutes=options.minutes,
             lease_ttl_s=options.lease_ttl_s,
             partitions=options.partitions,
+            profile=options.profile,
             min_acks=round(options.minutes * ACKS_PER_MINUTE),
             min_faults=max(1, round(options.minutes * FAULTS_PER_MINUTE)),
             groups=list(GROUPS),
@@ -105,6 +111,8 @@ class _Run:
             try:
                 await self._with_clients()
                 await self._read_back()
+                if self._options.profile in EXCHANGED:
+                    await self._exchange()
             except (KafkaException, TimeoutError) as error:  # what was recorded until then is worth a page
                 self._trouble("run", f"could not be finished: {error!r}")
             finally:
@@ -145,6 +153,7 @@ class _Run:
             agents=names,
             spare=[name for name in self._cluster.agents if name not in names],
             lease_ttl_s=self._options.lease_ttl_s,
+            kinds=PROFILES[self._options.profile],
         )
         await Nemesis(self._cluster, self._history, self._now, self._roles).run(planned, self._say)
         try:
@@ -229,6 +238,18 @@ class _Run:
         transactional.committed_again, transactional.uncommitted_again = views
         self._say(f"after all agents were killed it has {sum(map(len, history.log_again.values()))}")
 
+    async def _exchange(self) -> None:
+        """With a history of its own: groups and transactions lose what stands in the database alone."""
+        options = self._options
+        self._history.exchanged = exchanged = History(
+            seed=options.seed, minutes=0, lease_ttl_s=options.lease_ttl_s, partitions=options.partitions
+        )
+        logs = options.folder / "logs"
+        try:
+            await DatabaseExchange(self._cluster, exchanged, self._now, self._say, logs).run()
+        finally:
+            exchanged.ended_at = self._now()
+
     # --- clients --------------------------------------------------------------------------------------------------
 
     def _make_producers(self) -> list[AnyClient]:
@@ -268,6 +289,6 @@ class _Run:
 
 def create_topics(bootstrap: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    topics = [NewTopic(name, partitions) for name in (TOPIC, DEALS, COPIES)]
+    topics = [NewTopic(name, partitions) for name in (TOPIC, DEALS, COPIES, EXCHANGED_TOPIC)]
     for created in admin.create_topics(topics).values():
         created.result(30)

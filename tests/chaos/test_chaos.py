@@ -10,7 +10,7 @@ import pytest
 from tests.history.anomaly import Anomaly
 
 from .checker import check
-from .faults import CUTS, JOIN, RESTART, WEIGHTS, Planned, plan
+from .faults import CONNECTIONS, CUTS, JOIN, RESTART, WEIGHTS, Planned, plan
 from .figures import by_kind, effects, pauses
 from .history import Fault, History, Leader, RecordId, Send
 from .report import page
@@ -37,7 +37,7 @@ def test_nobody_is_killed_or_paused_who_is_away_already() -> None:
     for seed in range(50):
         away_until = dict.fromkeys([*AGENTS, *SPARE, RESTART], 0.0)
         for fault in planned(seed):
-            if fault.kind not in CUTS:
+            if fault.kind not in CONNECTIONS:
                 (target,) = fault.targets
                 assert away_until[target] <= fault.at_s
                 assert target in {JOIN: SPARE, RESTART: [RESTART]}.get(fault.kind, AGENTS)
@@ -101,7 +101,9 @@ def folder() -> Iterator[Path]:
 @pytest.mark.postgres
 async def test_a_moment_of_chaos_breaks_no_promise(folder: Path) -> None:
     said: list[str] = []
-    history = await run(Options(minutes=0.2, seed=397, folder=folder / "cluster", per_second=15.0), said.append)
+    history = await run(
+        Options(minutes=0.2, seed=397, folder=folder / "cluster", per_second=15.0, profile="processes"), said.append
+    )
     assert check(history) == []
     assert {deal.topic for deal in history.transactional.deals if deal.fate == COMMITTED} == set(TOPICS)
     assert "Every promise was kept" in page(history, [])

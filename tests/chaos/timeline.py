@@ -13,8 +13,7 @@ from typing import Final
 
 from tests.history.anomaly import Anomaly
 
-from .checker import PAUSE
-from .faults import CUTS, HICCUP, JOIN, RESTART
+from .faults import CLOCK, CONNECTIONS, HICCUP, JOIN, PAUSE, RESTART
 from .figures import Pause, Second, pauses, seconds
 from .history import Fault, History, Leader, Life
 
@@ -22,13 +21,20 @@ LEFT: Final = 118
 RIGHT: Final = 14
 MIN_WIDTH: Final = 1400
 PER_SECOND: Final = 7.0  # pixels, so that the longest run can still be read by scrolling
-AGENT: Final = 48
+AGENT: Final = 62
 LANE: Final = 17
 GAP: Final = 14
 CHART: Final = 92
 SLOWEST_S: Final = 60.0
 FASTEST_S: Final = 0.005
 FEW_PIXELS: Final = 26
+LANES: Final = {
+    "store": (26, "var(--store)"),
+    "database": (33, "var(--database)"),
+    "clients": (40, "var(--clients)"),
+    "other agents": (47, "var(--peers)"),
+}
+HOLES: Final = tuple(kind for kind in CONNECTIONS if kind.endswith("hole"))
 
 
 def timeline(history: History, anomalies: Sequence[Anomaly]) -> str:
@@ -63,12 +69,13 @@ class _Timeline:
         for agent in self._history.agents:
             top = self._top
             yield _text(0, top + 17, agent, "name")
-            yield _text(0, top + 31, "store ─ database", "quiet inside")
+            yield _text(0, top + 31, "store, database,", "quiet inside")
+            yield _text(0, top + 44, "clients, agents", "quiet inside")
             yield from self._lives(agent, top)
-            cuts = [each for each in self._history.faults if each.kind in CUTS and agent in each.targets]
+            cuts = [each for each in self._history.faults if each.kind in CONNECTIONS and agent in each.targets]
             for fault in cuts:
                 yield self._cut(fault, top)
-            deeds = [each for each in self._history.faults if each.kind not in CUTS and agent in each.targets]
+            deeds = [each for each in self._history.faults if each.kind not in CONNECTIONS and agent in each.targets]
             for fault in deeds:
                 yield self._deed(fault, top)
             self._top += AGENT
@@ -88,9 +95,8 @@ class _Timeline:
         return mark + _text(x + 4, top + 16, _short(fault), "inside")
 
     def _cut(self, fault: Fault, top: float) -> str:
-        is_store = fault.kind.startswith("store")
-        at, colour = (26, "var(--store)") if is_store else (34, "var(--database)")
-        hatch = "" if fault.kind.endswith("hole") else ' stroke-dasharray="4 2"'
+        at, colour = LANES[fault.kind.partition(":")[0]]
+        hatch = "" if fault.kind in HOLES else ' stroke-dasharray="4 2"'
         begun, ended = self._x(fault.begun_at), self._x(fault.ended_at or fault.begun_at)
         y = top + at + 3
         return (
@@ -208,12 +214,16 @@ class _Timeline:
 
 
 def _short(fault: Fault) -> str:
-    names = {PAUSE: "STOP", HICCUP: "stop", JOIN: "joins"}
+    names = {PAUSE: "STOP", HICCUP: "stop", JOIN: "joins", CLOCK: f"clock {fault.note.removeprefix('by ')}"}
     return names.get(fault.kind, fault.kind.removeprefix("SIG"))
 
 
 def _told(fault: Fault) -> str:
-    over = f", over after {fault.ended_at - fault.begun_at:.1f} s" if fault.ended_at is not None else ""
+    over = (
+        f", over after {fault.ended_at - fault.begun_at:.1f} s, felt {fault.hits} times"
+        if fault.ended_at is not None
+        else ""
+    )
     note = f" ({fault.note})" if fault.note else ""
     return f"{fault.begun_at:.1f} s: {fault.kind}, {', '.join(fault.targets)}{over}{note}"
 

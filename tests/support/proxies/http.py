@@ -37,12 +37,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """`length` is told instead of the body's: an answer to HEAD has none."""
+    """`length` is told instead of the body's: an answer to HEAD has none. One that `ends` is the last of its
+    connection: with a length that is more than the body's, it was cut short."""
 
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
     length: int | None = None
+    ends: bool = False
 
 
 class HttpFront:
@@ -100,7 +102,10 @@ class HttpFront:
         task.add_done_callback(self._tasks.discard)
         try:
             while (request := await _read_request(reader)) is not None:
-                await _send(writer, await self.answer(request), request.method)
+                reply = await self.answer(request)
+                await _send(writer, reply, request.method)
+                if reply.ends:
+                    return
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # one side is away, or the test is over
         finally:

@@ -19,6 +19,8 @@ class Tunnel:
         self._is_open.set()
         self._refuses = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self.cut = 0
+        """Connections that were reset or refused, and times that one had to wait with what it was sent."""
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
@@ -39,6 +41,7 @@ class Tunnel:
     def refuse(self) -> None:
         """Reset all connections, and each new one."""
         self._refuses = True
+        self.cut += len(self._tasks)
         for task in self._tasks:
             task.cancel()
 
@@ -57,8 +60,9 @@ class Tunnel:
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             if self._refuses:
+                self.cut += 1
                 return
-            await self._is_open.wait()
+            await self._pass()
             there, back = await asyncio.open_connection("127.0.0.1", self._target)
             try:
                 async with asyncio.TaskGroup() as both:
@@ -75,10 +79,16 @@ class Tunnel:
 
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         while data := await source.read(65536):
-            await self._is_open.wait()
+            await self._pass()
             sink.write(data)
             await sink.drain()
         raise ConnectionResetError("one side has closed")
+
+    async def _pass(self) -> None:
+        """At once, or when the tunnel is whole again."""
+        if not self._is_open.is_set():
+            self.cut += 1
+            await self._is_open.wait()
 
 
 def _socket_of(writer: asyncio.StreamWriter) -> socket.socket:
