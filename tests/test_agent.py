@@ -40,3 +40,47 @@ def test_listeners_that_others_reach_are_told_at_the_start_and_by_the_doctor(tmp
     (check,) = [each for each in told["checks"] if each["name"] == "exposure"]
     assert check["verdict"] == "warning"
     assert said in check["text"]
+
+
+STARTED = """
+import os, signal, socket, struct, sys, threading
+from streamhouse.cli.commands import agent
+from streamhouse.cli.main import app
+
+def ask(address):
+    with socket.create_connection(tuple(address)) as connection:
+        metadata = struct.pack(">hhih1si", 3, 1, 1, 1, b"a", 0)
+        connection.sendall(struct.pack(">i", len(metadata)) + metadata)
+        assert len(connection.recv(65_536)) > 4
+    print("modules:", *sys.modules, flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+agent.show_ready = lambda ready, settings: threading.Thread(target=ask, args=(ready.kafka,)).start()
+app(["up", "--data", sys.argv[1], "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", ""])
+"""
+NOT_AT_START = {
+    *("aiokafka", "asyncpg", "click", "cramjam", "cryptography", "google", "grpc", "h11", "httpcore", "httpx"),
+    *("jsonschema_rs", "obstore", "pydantic", "pygments", "pyspark", "rich", "starlette", "uvicorn", "zstandard"),
+    "streamhouse.cli.commands.topics",
+    "streamhouse.client.kafka_admin",
+    "streamhouse.schemas.avro",
+    "streamhouse.schemas.json_schema",
+    "streamhouse.schemas.protobuf",
+    "streamhouse.spark",
+    "streamhouse.stores.metadata.postgres",
+    "streamhouse.stores.objects.remote",
+    "streamhouse.wire.grpc",
+    "streamhouse.wire.http.app",
+    "streamhouse.wire.http.openapi",
+    "streamhouse.wire.http.server",
+}
+
+
+def test_nothing_is_imported_before_it_is_needed(tmp_path: Path) -> None:
+    """An agent with a folder and SQLite, until it has answered its first Metadata request."""
+    command = [sys.executable, "-c", STARTED, str(tmp_path / "data")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    (line,) = [each for each in ended.stdout.splitlines() if each.startswith("modules: ")]
+    imported = set(line.split()[1:])
+    assert "streamhouse.wire.kafka.server" in imported
+    assert imported & NOT_AT_START == set(), "import these where they are used first, or in a thread"

@@ -36,7 +36,7 @@ from streamhouse.broker.metrics import BrokerMetrics
 from streamhouse.broker.wal.disk_recovery import DiskWalFactory, DiskWalRecovery
 from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.clock import Clock, Ids, SystemClock, limited
-from streamhouse.config import AgentSettings, Settings, check_exposure, exposure_warning
+from streamhouse.config import AgentSettings, Settings, check_exposure, exposure_warning, is_postgres
 from streamhouse.config.exposure import grpc_listeners, http_listeners, kafka_listeners
 from streamhouse.config.fields import Address
 from streamhouse.config.listener_spec import ListenerSpec
@@ -50,16 +50,15 @@ from streamhouse.stores.local_files import LocalFiles, Lock, LockedError
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.open import open_metadata_store
 from streamhouse.stores.objects.base import ObjectStore
+from streamhouse.stores.objects.bucket_urls import canonical
 from streamhouse.stores.objects.open import open_object_store
-from streamhouse.stores.objects.remote_open import canonical
 from streamhouse.stores.objects.startup_check import check_store
 from streamhouse.stores.objects.watched import WatchedStore
 from streamhouse.stores.objects.wrapping_keys import require_keys
 from streamhouse.telemetry import configure_logging
 from streamhouse.wire.agent_login import agent_login
 from streamhouse.wire.http.agent_client import HttpFreezeClient
-from streamhouse.wire.http.app import make_app
-from streamhouse.wire.http.server import HttpServer
+from streamhouse.wire.http.port import HttpPort
 from streamhouse.wire.kafka.agent_client import KafkaAgentClient
 from streamhouse.wire.kafka.server import KafkaServer
 from streamhouse.wire.listener import EVERYWHERE, OpenListener, advertised, bind, no_user
@@ -69,6 +68,7 @@ if TYPE_CHECKING:
     from streamhouse.broker.security.token_issuer import TokenIssuer
     from streamhouse.stores.encryption.data_keys import DataKeys
     from streamhouse.wire.grpc.server import GrpcServer
+    from streamhouse.wire.http.server import HttpServer
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ class Agent:
     """A started agent: its broker has a session and its listeners are open."""
 
     def __init__(
-        self, broker: Broker, kafka: KafkaServer, http: HttpServer, grpc: "GrpcServer | None", ready: AgentReady
+        self, broker: Broker, kafka: KafkaServer, http: HttpPort, grpc: "GrpcServer | None", ready: AgentReady
     ) -> None:
         self.broker = broker
         self.ready = ready
@@ -174,6 +174,7 @@ class Agent:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(self.broker.run(), name="broker")
             stopping = tasks.create_task(self._stop.wait(), name="stop")
+            tasks.create_task(self._http.opened(), name="http-port")  # an error ends the agent
             await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
             self.broker.stop()
@@ -258,15 +259,16 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
         await kafka.start()
         stack.push_async_callback(kafka.stop)
         grpc_address = _grpc_address(grpc, agent_session.session.http)
-        app = make_app(
+        make_http = partial(
+            _make_http_server,
+            listeners.http,
             broker,
             registry,
             cluster_id=cluster_id,
             grpc=str(grpc_address) if grpc_address is not None else None,
-            console=console.PAGES,
             peers=dependencies.freezes if isinstance(dependencies.freezes, HttpFreezeClient) else None,
         )
-        http = HttpServer(settings.http, app, listeners.http)
+        http = HttpPort(listeners.http, make_http)
         http.start()
         stack.push_async_callback(http.stop)
         if grpc is not None and grpc_address is not None:
@@ -369,7 +371,7 @@ async def _open_dependencies(
     # Only a database in the locked data folder is certainly used by this agent alone.
     single_agent = not settings.metadata.url
     disk_wals = DiskWalFactory(paths.data / "wal", settings.wal, files=files, clock=clock, ids=ids, keys=keys)
-    if not single_agent and not _is_postgres(paths.metadata_url):
+    if not single_agent and not is_postgres(paths.metadata_url):
         await _require_no_other_agent(metadata, disk_wals)
     object_wals = ObjectWalFactory(objects, settings.wal, clock=clock, ids=ids)
     heartbeats = await retrying(
@@ -404,6 +406,22 @@ async def _open_dependencies(
     )
 
 
+def _make_http_server(
+    listeners: Sequence[OpenListener],
+    broker: Broker,
+    registry: CollectorRegistry,
+    *,
+    cluster_id: str,
+    grpc: str | None,
+    peers: HttpFreezeClient | None,
+) -> "HttpServer":
+    from streamhouse.wire.http.app import make_app
+    from streamhouse.wire.http.server import HttpServer
+
+    app = make_app(broker, registry, cluster_id=cluster_id, grpc=grpc, console=console.PAGES, peers=peers)
+    return HttpServer(broker.settings.http, app, listeners)
+
+
 def _open_keys(settings: Settings, clock: Clock) -> "DataKeys | None":
     if settings.encryption.kms == "none":
         return None
@@ -422,7 +440,7 @@ async def _prepare_keys(objects: ObjectStore, keys: "DataKeys | None") -> None:
 @asynccontextmanager
 async def _session_store(shared: MetadataStore, url: str, settings: Settings) -> AsyncIterator[SessionStore]:
     """The store for heartbeats: a separate connection to PostgreSQL; SQLite's queue has a priority for them."""
-    if not _is_postgres(url):
+    if not is_postgres(url):
         yield shared
         return
     own = replace(settings.metadata, min_connections=1, max_connections=1, timeout_s=settings.lease.heartbeat_timeout_s)
@@ -497,15 +515,11 @@ async def _require_no_other_agent(metadata: MetadataStore, wals: DiskWalFactory)
             )
 
 
-def _is_postgres(metadata_url: str) -> bool:
-    return metadata_url.startswith(("postgresql:", "postgres:"))
-
-
 def _with_wal_kind(settings: Settings, *, metadata_url: str, store_url: str) -> Settings:
     """Resolve `wal.kind = auto`: object with PostgreSQL and a bucket, otherwise disk."""
     if settings.wal.kind != "auto":
         return settings
-    shared = _is_postgres(metadata_url) and not store_url.startswith("file:")
+    shared = is_postgres(metadata_url) and not store_url.startswith("file:")
     return replace(settings, wal=replace(settings.wal, kind="object" if shared else "disk"))
 
 

@@ -6,8 +6,8 @@ from prometheus_client import CollectorRegistry
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.errors import Misconfigured
 from streamhouse.stores.objects.base import ObjectStore
+from streamhouse.stores.objects.bucket_urls import canonical, hint_for
 from streamhouse.stores.objects.open import open_object_store
-from streamhouse.stores.objects.remote_open import canonical, hint_for
 from tests.contracts.object_store import keys_below
 from tests.support.fake_s3 import FakeS3
 

@@ -18,7 +18,17 @@ from typing import Final
 
 from streamhouse.cli.main import main
 
-PRELOADED: Final = ("streamhouse.cli.main", "streamhouse.cli.commands.agent", "streamhouse.agent", "obstore", "asyncpg")
+PRELOADED: Final = (
+    "streamhouse.cli.main",
+    "streamhouse.cli.commands.agent",
+    "streamhouse.agent",
+    # what an agent imports when it is needed first
+    "streamhouse.wire.http.agent_requests",
+    "streamhouse.wire.http.app",
+    "streamhouse.wire.http.server",
+    "streamhouse.stores.metadata.postgres",
+    "streamhouse.stores.objects.remote_open",
+)
 """None of these starts a thread, which a fork would lack."""
 
 _context: Final = multiprocessing.get_context("forkserver")

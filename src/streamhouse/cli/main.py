@@ -1,45 +1,20 @@
 """Main: the `streamhouse` command, its sub-commands, and what becomes of errors.
 
 Owns        the tree of commands; one line and an exit code for every error
-Leaves      each command to its own module
+Leaves      each command to its own module, which is imported when the command is called or listed
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from typing import Annotated, Any, Final
 
 import typer
 from typer.exceptions import TyperException
 
 from streamhouse import __version__
-from streamhouse.cli.commands import (
-    acls,
-    agent,
-    cluster,
-    consume,
-    dev,
-    groups,
-    lag,
-    mcp,
-    partitions,
-    pipelines,
-    produce,
-    quotas,
-    recover,
-    schemas,
-    search,
-    segments,
-    spark,
-    spark_jobs,
-    tables,
-    top,
-    topics,
-    transactions,
-    users,
-    wal,
-)
 from streamhouse.cli.output import print_error
-from streamhouse.cli.sql import command
 from streamhouse.cli.typer_setup import CONTEXT, Command, CommandGroup, help_text
 from streamhouse.errors import (
     AccessDenied,
@@ -78,7 +53,101 @@ HINTS: Final[Mapping[type[StreamhouseError], str]] = {
 }
 
 
+_COMMANDS_PACKAGE: Final = "streamhouse.cli.commands"
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """A command that stands alone: a function of a module below `commands`, and the name of its help text there."""
+
+    module: str
+    short_help: str
+    function: str = ""
+    """Named like the module, unless given."""
+    help: str = "HELP"
+
+    def add_to(self, parent: typer.Typer, name: str) -> None:
+        module = import_module(f"{_COMMANDS_PACKAGE}.{self.module}")
+        function = getattr(module, self.function or self.module)
+        parent.command(name, cls=Command, help=getattr(module, self.help), short_help=self.short_help)(function)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group of commands: a Typer of a module."""
+
+    module: str
+    attribute: str = "app"
+    package: str = _COMMANDS_PACKAGE
+
+    def add_to(self, parent: typer.Typer, name: str) -> None:
+        parent.add_typer(getattr(import_module(f"{self.package}.{self.module}"), self.attribute), name=name)
+
+
+COMMANDS: Final[Mapping[str, Single | Group]] = {
+    "up": Single("agent", "Run an agent.", function="up"),
+    "topics": Group("topics"),
+    "produce": Single("produce", "Write records to a topic."),
+    "consume": Single("consume", "Read a topic."),
+    "search": Single("search", "Find records of a topic."),
+    "groups": Group("groups"),
+    "lag": Single("lag", "Show how far consumer groups are behind."),
+    "transactions": Group("transactions"),
+    "schemas": Group("schemas"),
+    "agents": Group("cluster"),
+    "partitions": Group("partitions"),
+    "doctor": Single("cluster", "Check the health of every agent.", function="doctor"),
+    "top": Single("top", "Watch the cluster."),
+    "whoami": Single("users", "Show who an agent takes you for.", function="whoami", help="WHOAMI_HELP"),
+    "users": Group("users"),
+    "keys": Group("users", attribute="keys"),
+    "acls": Group("acls"),
+    "roles": Group("acls", attribute="roles"),
+    "quotas": Group("quotas"),
+    "segments": Group("segments"),
+    "wal": Group("wal"),
+    "config": Group("agent"),
+    "pipelines": Group("pipelines"),
+    "tables": Group("tables"),
+    "sql": Group("command", package="streamhouse.cli.sql"),
+    "maintain": Group("spark_jobs"),
+    "copy": Single("spark_jobs", "Copy a topic to another topic.", function="copy", help="COPY_HELP"),
+    "restore": Single("spark_jobs", "Load a table or files into a topic.", function="restore", help="RESTORE_HELP"),
+    "recover": Single("recover", "Rebuild a lost or outdated metadata database."),
+    "mcp": Single("mcp", "Serve the cluster to an assistant, read only."),
+    "spark": Group("spark"),
+    "dev": Group("dev"),
+}
+
+
+class Commands(Mapping[str, Any]):
+    """The commands by their names; each is imported and built when it is looked up."""
+
+    def __init__(self) -> None:
+        self._built: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._built:
+            parent = typer.Typer(rich_markup_mode=None)
+            COMMANDS[name].add_to(parent, name)
+            self._built[name] = typer.main.get_group(parent).commands[name]
+        return self._built[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
 class Root(CommandGroup):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = Commands()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
     def main(
         self,
         args: Sequence[str] | None = None,
@@ -162,46 +231,6 @@ def root(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")] = False,
 ) -> None:
     pass
-
-
-app.command("up", cls=Command, help=agent.HELP, short_help="Run an agent.")(agent.up)
-app.add_typer(topics.app, name="topics")
-app.command("produce", cls=Command, help=produce.HELP, short_help="Write records to a topic.")(produce.produce)
-app.command("consume", cls=Command, help=consume.HELP, short_help="Read a topic.")(consume.consume)
-app.command("search", cls=Command, help=search.HELP, short_help="Find records of a topic.")(search.search)
-app.add_typer(groups.app, name="groups")
-app.command("lag", cls=Command, help=lag.HELP, short_help="Show how far consumer groups are behind.")(lag.lag)
-app.add_typer(transactions.app, name="transactions")
-app.add_typer(schemas.app, name="schemas")
-app.add_typer(cluster.app, name="agents")
-app.add_typer(partitions.app, name="partitions")
-app.command("doctor", cls=Command, help=cluster.HELP, short_help="Check the health of every agent.")(cluster.doctor)
-app.command("top", cls=Command, help=top.HELP, short_help="Watch the cluster.")(top.top)
-app.command("whoami", cls=Command, help=users.WHOAMI_HELP, short_help="Show who an agent takes you for.")(users.whoami)
-app.add_typer(users.app, name="users")
-app.add_typer(users.keys, name="keys")
-app.add_typer(acls.app, name="acls")
-app.add_typer(acls.roles, name="roles")
-app.add_typer(quotas.app, name="quotas")
-app.add_typer(segments.app, name="segments")
-app.add_typer(wal.app, name="wal")
-app.add_typer(agent.app, name="config")
-app.add_typer(pipelines.app, name="pipelines")
-app.add_typer(tables.app, name="tables")
-app.add_typer(command.app, name="sql")
-app.add_typer(spark_jobs.app, name="maintain")
-app.command("copy", cls=Command, help=spark_jobs.COPY_HELP, short_help="Copy a topic to another topic.")(
-    spark_jobs.copy
-)
-app.command("restore", cls=Command, help=spark_jobs.RESTORE_HELP, short_help="Load a table or files into a topic.")(
-    spark_jobs.restore
-)
-app.command("recover", cls=Command, help=recover.HELP, short_help="Rebuild a lost or outdated metadata database.")(
-    recover.recover
-)
-app.command("mcp", cls=Command, help=mcp.HELP, short_help="Serve the cluster to an assistant, read only.")(mcp.mcp)
-app.add_typer(spark.app, name="spark")
-app.add_typer(dev.app, name="dev")
 
 
 def main() -> None:

@@ -11,7 +11,17 @@ Order of precedence: flags, then environment (`STREAMHOUSE_WAL_FSYNC=always`), t
 from streamhouse.config.coordination import TransactionSettings
 from streamhouse.config.encryption import EncryptionSettings
 from streamhouse.config.exposure import anonymous_listeners, check_exposure, exposure_warning
-from streamhouse.config.fields import MIB, Address, Section, about, is_loopback, parse_address, parse_number
+from streamhouse.config.fields import (
+    MIB,
+    POSTGRES_EXAMPLE,
+    Address,
+    Section,
+    about,
+    is_loopback,
+    is_postgres,
+    parse_address,
+    parse_number,
+)
 from streamhouse.config.listeners import GrpcSettings, HttpSettings, KafkaSettings
 from streamhouse.config.load import (
     FLAGS,
@@ -59,6 +69,7 @@ from streamhouse.config.settings import (
 __all__ = [
     "FLAGS",
     "MIB",
+    "POSTGRES_EXAMPLE",
     "Address",
     "AgentClientSettings",
     "AgentSettings",
@@ -104,6 +115,7 @@ __all__ = [
     "explain_settings",
     "exposure_warning",
     "is_loopback",
+    "is_postgres",
     "load_settings",
     "parse_address",
     "parse_number",

@@ -107,3 +107,10 @@ def about(text: str, *, gt: float | None = None, ge: float | None = None, le: fl
 
 class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A group of settings; each field carries its own description."""
+
+
+POSTGRES_EXAMPLE: Final = "postgresql://user:password@host:5432,host2:5432/database"
+
+
+def is_postgres(metadata_url: str) -> bool:
+    return metadata_url.partition(":")[0].lower() in ("postgresql", "postgres")

@@ -3,6 +3,8 @@
 Data path   slow paths only: compaction, batches that agents build
 Owns        codec numbers; framing (Java's for snappy, frames for lz4 and zstd)
 Leaves      reading to `format.decompression`; the LZ4 blocks of segments to `format.block`
+
+The libraries of snappy and zstd are imported when they are used first: most agents do without their memory.
 """
 
 import struct
@@ -11,9 +13,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
 
-import cramjam
 import lz4.frame
-import zstandard
 
 from streamhouse.errors import UnsupportedCompression
 from streamhouse.format.batch import Buffer
@@ -44,12 +44,20 @@ def compress(codec: int, data: Buffer) -> bytes:
 
 
 def _write_snappy(data: Buffer) -> bytes:
+    import cramjam
+
     view = memoryview(data)
     parts = [XERIAL_HEADER]
     for position in range(0, len(view), _XERIAL_BLOCK_BYTES):
         block = bytes(cramjam.snappy.compress_raw(view[position : position + _XERIAL_BLOCK_BYTES]))
         parts += (LENGTH.pack(len(block)), block)
     return b"".join(parts)
+
+
+def _write_zstd(data: Buffer) -> bytes:
+    import zstandard
+
+    return zstandard.ZstdCompressor().compress(data)
 
 
 def _write_lz4(data: Buffer) -> bytes:
@@ -63,5 +71,5 @@ _COMPRESSORS: Final[dict[int, Callable[[Buffer], bytes]]] = {
     Codec.GZIP: lambda data: zlib.compress(data, wbits=GZIP_WBITS),
     Codec.SNAPPY: _write_snappy,
     Codec.LZ4: _write_lz4,
-    Codec.ZSTD: lambda data: zstandard.ZstdCompressor().compress(data),
+    Codec.ZSTD: _write_zstd,
 }

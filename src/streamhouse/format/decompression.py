@@ -12,11 +12,10 @@ readers would treat them differently. The libraries release the GIL inside each 
 import threading
 import zlib
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Final
 
-import cramjam
 import lz4.frame
-import zstandard
 
 from streamhouse.errors import BatchTooLarge, CorruptBatch, UnsupportedCompression
 from streamhouse.format.batch import Buffer
@@ -41,7 +40,6 @@ _SNAPPY_RATIO: Final = 22
 # A reader of zstd streams can't tell a cut-off frame from a finished one. This frame is read after the data: its
 # content is at the end of the output only if everything before it was complete.
 _ZSTD_MARK: Final = b"\x00streamhouse-end"
-_ZSTD_MARK_FRAME: Final = zstandard.ZstdCompressor().compress(_ZSTD_MARK)
 
 
 def decompress(codec: int, data: Buffer, *, limit_bytes: int) -> Buffer:
@@ -128,6 +126,8 @@ def _read_gzip_member(view: memoryview, position: int, output: _Output) -> int:
 
 def _read_snappy(data: Buffer, limit_bytes: int) -> Buffer:
     """Decompress all blocks; they declare their sizes, so the output is allocated once."""
+    import cramjam
+
     view = memoryview(data)
     is_framed = bytes(view[: len(XERIAL_MAGIC)]) == XERIAL_MAGIC
     try:
@@ -148,6 +148,8 @@ def _read_snappy(data: Buffer, limit_bytes: int) -> Buffer:
 
 def _snappy_bytes(block: memoryview) -> int:
     """The size that a block declares; raises an error if the block can't contain as much."""
+    import cramjam
+
     declared: int = cramjam.snappy.decompress_raw_len(block)
     if declared > _SNAPPY_RATIO * len(block):
         raise _damaged(Codec.SNAPPY, f"a block of {len(block)} bytes declares {declared}")
@@ -205,17 +207,24 @@ class _ThreadsOwn(threading.local):
     """A decompressor per thread: it is expensive to create and not thread-safe."""
 
     def __init__(self) -> None:
+        import zstandard
+
+        self.mark_frame = zstandard.ZstdCompressor().compress(_ZSTD_MARK)
         self.zstd = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES)
 
 
-_OWN: Final = _ThreadsOwn()
+@cache
+def _own() -> _ThreadsOwn:
+    return _ThreadsOwn()
 
 
 def _read_zstd(data: Buffer, limit_bytes: int) -> Buffer:
+    import zstandard
+
     output = _Output(limit_bytes + len(_ZSTD_MARK))
-    source = b"".join((data, _ZSTD_MARK_FRAME))
+    source = b"".join((data, _own().mark_frame))
     try:
-        with _OWN.zstd.stream_reader(source, read_across_frames=True) as reader:
+        with _own().zstd.stream_reader(source, read_across_frames=True) as reader:
             while piece := reader.read(_PIECE_BYTES):
                 output.add(piece)
     except zstandard.ZstdError as error:

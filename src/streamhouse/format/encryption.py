@@ -15,16 +15,15 @@ import struct
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from streamhouse.errors import CorruptObject, Misconfigured
 from streamhouse.format.batch import Buffer
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 MAGIC: Final = b"STRMHENC"
 VERSION: Final = 1
@@ -159,7 +158,7 @@ class ObjectCipher:
 
     def __init__(self, header: EncryptedHeader, data_key: bytes, *, object_key: str) -> None:
         self.header = header
-        self._cipher = AESGCM(derive(data_key, header.salt, _fixed(header) + object_key.encode()))
+        self._cipher = aes_gcm(derive(data_key, header.salt, _fixed(header) + object_key.encode()))
 
     def __repr__(self) -> str:
         return f"<ObjectCipher key_id={self.header.envelope.key_id} bytes={self.header.size_bytes}>"
@@ -180,6 +179,8 @@ class ObjectCipher:
 
     def decrypt(self, stored: Buffer, chunks: range) -> tuple[memoryview, int]:
         """Decrypt these chunks; returns the bytes, and the number of damaged chunks."""
+        from cryptography.exceptions import InvalidTag
+
         sealed = self.header.chunk_bytes + TAG_BYTES
         expected = self.header.stored_range(chunks)
         out = bytearray(max(0, expected[1] - expected[0] - len(chunks) * TAG_BYTES))
@@ -205,7 +206,17 @@ def new_cipher(data_key: DataKey, *, object_key: str, size_bytes: int) -> Object
     return ObjectCipher(header, data_key.key, object_key=object_key)
 
 
+def aes_gcm(key: bytes) -> "AESGCM":
+    """The library is imported for the first cipher: an agent that encrypts nothing does without its 7 MB."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return AESGCM(key)
+
+
 def derive(data_key: bytes, salt: bytes, info: bytes) -> bytes:
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=salt, info=info).derive(data_key)
 
 
@@ -246,13 +257,15 @@ class EntryCipher:
 
     def __init__(self, data_key: bytes, salt: bytes, *, session: str, sequence: int) -> None:
         info = b"streamhouse wal file" + sequence.to_bytes(8, "big") + session.encode()
-        self._cipher = AESGCM(derive(data_key, salt, info))
+        self._cipher = aes_gcm(derive(data_key, salt, info))
 
     def encrypt(self, batch: Buffer, *, position: int, about: bytes) -> bytes:
         return self._cipher.encrypt(_nonce(position), batch, about)
 
     def decrypt(self, stored: Buffer, *, position: int, about: bytes) -> bytes:
         """Decrypt a batch; raises `CorruptObject` if it, or the header of its entry, was changed."""
+        from cryptography.exceptions import InvalidTag
+
         try:
             return self._cipher.decrypt(_nonce(position), stored, about)
         except InvalidTag:

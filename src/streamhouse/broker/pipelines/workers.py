@@ -13,11 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
 from streamhouse.broker.dependencies import Dependencies
 from streamhouse.errors import InvalidDefinition, NoWorker
+from streamhouse.format.encryption import aes_gcm
 from streamhouse.model.pipeline import (
     Event,
     Heartbeat,
@@ -116,7 +114,7 @@ class SqlWorkers:
         self._metadata = dependencies.metadata
         self._settings = dependencies.settings.sql
         secret = dependencies.secrets.cluster_secret.encode()
-        self._cipher = AESGCM(hmac.digest(secret, b"streamhouse worker token", "sha256")) if secret else None
+        self._cipher = aes_gcm(hmac.digest(secret, b"streamhouse worker token", "sha256")) if secret else None
 
     @property
     def ttl_s(self) -> float:
@@ -156,6 +154,8 @@ class SqlWorkers:
             return worker  # of an agent without a cluster secret, or of an earlier release
         if self._cipher is None:
             return None
+        from cryptography.exceptions import InvalidTag
+
         try:
             token = base64.b64decode(worker.token.removeprefix(_ENCRYPTED), validate=True)
             plain = self._cipher.decrypt(token[:_NONCE_BYTES], token[_NONCE_BYTES:], worker.worker.encode())

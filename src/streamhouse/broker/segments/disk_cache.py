@@ -22,10 +22,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from streamhouse.broker.segments.disk_cache_files import (
     BlockKey,
@@ -40,8 +37,12 @@ from streamhouse.broker.segments.disk_cache_files import (
 from streamhouse.config import FetchSettings
 from streamhouse.errors import CorruptObject, Misconfigured
 from streamhouse.format.batch import Buffer
+from streamhouse.format.encryption import KEY_BYTES, aes_gcm
 from streamhouse.limits import FairLimiter
 from streamhouse.stores.local_files import LockedError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class DiskBlockCache:
         """With `encrypts`, files are encrypted with a key that is only in memory, so the cache begins empty."""
         self._settings = settings
         self._folder = folder
-        self._cipher = AESGCM(AESGCM.generate_key(256)) if encrypts else None
+        self._cipher = aes_gcm(os.urandom(KEY_BYTES)) if encrypts else None
         self._index: OrderedDict[str, int] = OrderedDict()
         self._bytes = 0
         self._writes: dict[str, int] = {}
@@ -299,7 +300,9 @@ def open_disk_cache(settings: FetchSettings, *, encrypts: bool = False) -> DiskB
     return DiskBlockCache(settings, folder, encrypts=encrypts)
 
 
-def _decrypted(stored: memoryview, cipher: AESGCM, name: str) -> bytes:
+def _decrypted(stored: memoryview, cipher: "AESGCM", name: str) -> bytes:
+    from cryptography.exceptions import InvalidTag
+
     try:
         return cipher.decrypt(bytes(stored[:_NONCE_BYTES]), stored[_NONCE_BYTES:], name.encode())
     except InvalidTag:

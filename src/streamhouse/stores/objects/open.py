@@ -2,7 +2,7 @@
 
 Data path   none; called once at the start
 Owns        the forms of URLs, and the wrappers around every store
-Leaves      each kind of bucket to its own module, bucket addresses to `remote_open`
+Leaves      bucket addresses to `bucket_urls`, buckets to `remote_open`, which is imported only for one
 """
 
 import os
@@ -20,11 +20,11 @@ from streamhouse.errors import Misconfigured
 from streamhouse.stores.encryption.data_keys import DataKeys
 from streamhouse.stores.objects.adaptive import AdaptiveStore, ConcurrencySettings
 from streamhouse.stores.objects.base import ObjectStore
+from streamhouse.stores.objects.bucket_urls import canonical, hint_for, is_remote
 from streamhouse.stores.objects.encrypted import EncryptedStore, UnencryptedStore
 from streamhouse.stores.objects.folder import FolderObjectStore
 from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.stores.objects.metered import MeteredStore
-from streamhouse.stores.objects.remote_open import canonical, hint_for, is_remote, open_remote
 from streamhouse.stores.objects.retrying import RetryingStore, RetrySettings
 from streamhouse.stores.objects.wrapping_keys import record_key
 
@@ -63,6 +63,8 @@ def _open(
     if not is_remote(url):
         local = MeteredStore(_local(url, clock), registry, clock)
         return RetryingStore(local, clock, ids, _retries(settings, attempt_timeout_s=settings.request_timeout_s))
+    from streamhouse.stores.objects.remote_open import open_remote
+
     bucket = open_remote(url, settings, clock, os.environ if environ is None else environ)
     paced = AdaptiveStore(MeteredStore(bucket, registry, clock), clock, ids, registry, _concurrency(settings))
     return RetryingStore(paced, clock, ids, _retries(settings, attempt_timeout_s=None))

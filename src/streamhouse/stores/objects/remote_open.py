@@ -1,19 +1,19 @@
 """Opens a bucket: from a URL and the environment to a client library with our limits.
 
-Owns        the form of bucket URLs, and equivalent forms of other tools; environment variables; the library's timeouts,
-            and that it never retries; ending its threads before Python exits
-Leaves      credentials and the rest of the environment to the library, which knows each cloud's usual variables
+Owns        environment variables; the library's timeouts, and that it never retries; ending its threads before Python
+            exits
+Leaves      the form of URLs to `bucket_urls`; credentials and the rest of the environment to the library, which knows
+            each cloud's usual variables
 """
 
 import atexit
-import re
 import threading
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
@@ -22,65 +22,11 @@ from obstore.store import ObjectStore as Client
 from streamhouse.clock import Clock
 from streamhouse.config import StoreSettings, without_password
 from streamhouse.errors import Misconfigured
-from streamhouse.stores.objects.base import is_part
+from streamhouse.stores.objects.bucket_urls import parse_bucket
 from streamhouse.stores.objects.remote import MAX_PUT_BYTES, RemoteObjectStore
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, GCSConfig, RetryConfig, S3Config
-
-SCHEMES: Final = ("s3", "gs", "az")
-_SAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az"}
-_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
-
-_PATH: Final = r"(?:/(?P<prefix>[\w./-]*))?(?:\?.*)?"
-_IN_PATH: Final = rf"/(?P<bucket>[\w.-]+){_PATH}"
-_R2: Final = "AWS_REGION=auto AWS_ENDPOINT_URL=https://{account}.r2.cloudflarestorage.com"
-_AZURE: Final = "AZURE_STORAGE_ACCOUNT_NAME={account}"
-
-# Forms of other tools, our scheme for them, and what belongs into the environment instead. The first match counts.
-_OTHERS: Final = (
-    (rf"r2://(?P<bucket>[\w.-]+){_PATH}", "s3", _R2.format(account="ACCOUNT")),
-    (rf"https://(?P<account>[\w.-]+)\.r2\.cloudflarestorage\.com{_IN_PATH}", "s3", _R2),
-    (rf"https?://(?P<bucket>[\w.-]+)\.s3[.-](?P<region>[\w-]+)\.amazonaws\.com{_PATH}", "s3", "AWS_REGION={region}"),
-    (rf"https?://s3[.-](?P<region>[\w-]+)\.amazonaws\.com{_IN_PATH}", "s3", "AWS_REGION={region}"),
-    (rf"https?://storage\.(?:googleapis|cloud\.google)\.com{_IN_PATH}", "gs", ""),
-    (rf"https?://(?P<bucket>[\w.-]+)\.storage\.googleapis\.com{_PATH}", "gs", ""),
-    (rf"https?://(?P<account>\w+)\.(?:blob|dfs)\.core\.windows\.net{_IN_PATH}", "az", _AZURE),
-    (rf"(?:abfs|wasb)s?://(?P<bucket>[\w-]+)@(?P<account>\w+)\.(?:blob|dfs)\.core\.windows\.net{_PATH}", "az", _AZURE),
-    (rf"(?:abfs|wasb)s?://(?P<bucket>[\w-]+){_PATH}", "az", _AZURE.format(account="ACCOUNT")),
-    (rf"(?P<endpoint>https?://[\w.-]+(?::\d+)?){_IN_PATH}", "s3", "AWS_ENDPOINT_URL={endpoint}"),
-)
-
-
-def canonical(url: str) -> str:
-    """Our form of the URL if it is unambiguous; other URLs unchanged."""
-    scheme, separator, rest = url.partition("://")
-    return f"{_SAME[scheme]}://{rest}" if separator and scheme in _SAME else url
-
-
-def parse_bucket(url: str) -> SplitResult:
-    """Bucket and prefix of a canonical URL; raises `Misconfigured` if it has none."""
-    parts = urlsplit(url)
-    if "@" in parts.netloc or parts.query:
-        raise Misconfigured(
-            "credentials and options don't belong in the address of the object store;"
-            " do=use the environment, for example AWS_ACCESS_KEY_ID"
-        )
-    prefix = parts.path.strip("/")
-    if not _BUCKET.fullmatch(parts.netloc) or parts.fragment or (prefix and not all(map(is_part, prefix.split("/")))):
-        raise Misconfigured(f"not a bucket and prefix; url={url!r} do=write it like {parts.scheme}://bucket/prefix")
-    return parts
-
-
-def hint_for(url: str) -> str | None:
-    """What to use instead of another tool's URL; None if it is unknown."""
-    for form, scheme, variables in _OTHERS:
-        if match := re.fullmatch(form, url, re.ASCII):
-            named = match.groupdict()
-            written = f"{scheme}://{named['bucket']}/{named['prefix'] or ''}".rstrip("/")
-            return f"write {written}" + (f" and set {variables.format(**named)}" if variables else "")
-    return None
-
 
 _REST_S: Final = 0.1
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
@@ -94,10 +40,6 @@ _PASSED_OPTIONS: Final = {
     "AWS_SSE_KMS_KEY_ID": "sse_kms_key_id",
     "AWS_SSE_BUCKET_KEY_ENABLED": "sse_bucket_key_enabled",
 }
-
-
-def is_remote(url: str) -> bool:
-    return urlsplit(url).scheme in SCHEMES
 
 
 def open_remote(url: str, settings: StoreSettings, clock: Clock, environ: Mapping[str, str]) -> RemoteObjectStore:

@@ -1,116 +1,59 @@
 """HttpFreezeClient: requests to other agents to freeze partitions for a commit, to flush a topic, for metrics.
 
-Data path   broker.external_commits, broker.maintenance -> **agent_client** -> /v1/holds, /v1/topics/{topic}/flush
-Owns        connections to other agents' HTTP ports, deadlines, decoding responses
-Leaves      freezing to the other agent's `external_commits.partition_freezes`, retries to its callers
+Data path   broker.external_commits, broker.maintenance -> **agent_client** -> agent_requests
+Owns        when the HTTP library is imported: in a thread, for the first request. It takes 7 MB and 50 ms, which an
+            agent that is alone, or not asked, does without
+Leaves      the requests to `agent_requests`
 """
 
-import uuid
+import asyncio
 from collections.abc import Sequence
-from typing import Final
-
-import httpx
-import msgspec
+from typing import TYPE_CHECKING
 
 from streamhouse.config import AgentClientSettings
 from streamhouse.config.fields import Address
-from streamhouse.errors import Unavailable
 from streamhouse.model.external_commit import FreezeRequest, FrozenPartition, Outcome
-from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId
 from streamhouse.wire.agent_login import NO_LOGIN, AgentLogin
-from streamhouse.wire.http.errors import Problem
-from streamhouse.wire.http.routes.partition_freezes import HeldView, HoldAnswer, HoldEnd, HoldRequest, PartitionToHold
 
-GRACE_S: Final = 1.0
-"""Time for the response, in addition to the timeout of the freeze."""
+if TYPE_CHECKING:
+    from streamhouse.wire.http.agent_requests import AgentRequests
 
 
 class HttpFreezeClient:
     """Implements `broker.dependencies.FreezeClient`."""
 
     def __init__(self, settings: AgentClientSettings, *, login: AgentLogin = NO_LOGIN) -> None:
+        self._settings = settings
         self._login = login
-        limits = httpx.Limits(
-            max_connections=settings.max_inflight_requests, max_keepalive_connections=settings.idle_links
-        )
-        # Other agents are never reached through the proxies of the environment.
-        self._client = httpx.AsyncClient(
-            limits=limits, trust_env=False, timeout=settings.timeout_s, verify=login.http_tls or False
-        )
+        self._made: AgentRequests | None = None
 
     def __repr__(self) -> str:
-        return f"<HttpFreezeClient {'closed' if self._client.is_closed else 'open'}>"
+        return f"<HttpFreezeClient {self._made or 'unused'}>"
 
     async def aclose(self) -> None:
-        await self._client.aclose()
+        if self._made is not None:
+            await self._made.aclose()
 
     async def hold(self, at: Address, request: FreezeRequest, *, timeout_s: float) -> Sequence[FrozenPartition]:
-        question = HoldRequest(
-            hold=request.hold_id,
-            query=request.query,
-            epoch=request.epoch,
-            wait_ms=round(timeout_s * 1000),
-            partitions=[
-                PartitionToHold(
-                    topic=each.name.topic,
-                    topic_id=str(each.partition.topic_id),
-                    partition=each.partition.partition,
-                    offsets=each.offsets,
-                )
-                for each in request.partitions
-            ],
-        )
-        body = await self._post(at, "/v1/holds", question, timeout_s=timeout_s + GRACE_S)
-        try:
-            answer = msgspec.json.decode(body, type=HoldAnswer)
-        except msgspec.DecodeError as error:
-            raise Unavailable(f"another agent's answer can't be read; address={at} why={error}") from None
-        return [_frozen_partition(each) for each in answer.held]
+        return await (await self._requests()).hold(at, request, timeout_s=timeout_s)
 
     async def end_hold(self, at: Address, hold_id: str, outcome: Outcome, *, timeout_s: float) -> None:
-        await self._post(at, f"/v1/holds/{hold_id}/end", HoldEnd(outcome=outcome), timeout_s=timeout_s)
+        await (await self._requests()).end_hold(at, hold_id, outcome, timeout_s=timeout_s)
 
     async def flush(self, at: Address, topic: str, *, timeout_s: float) -> None:
-        await self._post(at, f"/v1/topics/{topic}/flush", None, timeout_s=timeout_s + GRACE_S, everywhere="false")
+        await (await self._requests()).flush(at, topic, timeout_s=timeout_s)
 
     async def metrics(self, at: Address, *, timeout_s: float) -> bytes:
-        return await self._send("GET", at, "/v1/metrics", None, timeout_s=timeout_s, local="true")
+        return await (await self._requests()).metrics(at, timeout_s=timeout_s)
 
-    async def _post(
-        self, at: Address, path: str, body: msgspec.Struct | None, *, timeout_s: float, **query: str
-    ) -> bytes:
-        return await self._send("POST", at, path, body, timeout_s=timeout_s, **query)
-
-    async def _send(
-        self, method: str, at: Address, path: str, body: msgspec.Struct | None, *, timeout_s: float, **query: str
-    ) -> bytes:
-        try:
-            answer = await self._client.request(
-                method,
-                f"{self._login.http_scheme}://{at}{path}",
-                params=query,
-                content=b"" if body is None else msgspec.json.encode(body),
-                headers=self._login.http_headers() | ({} if body is None else {"content-type": "application/json"}),
-                timeout=timeout_s,
-            )
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Unavailable(f"another agent can't be reached; address={at} why={type(error).__name__}") from None
-        if answer.status_code >= 300:
-            raise Unavailable(f"another agent refused; address={at} {_reason(answer)}")
-        return answer.content
+    async def _requests(self) -> "AgentRequests":
+        if self._made is None:
+            made = await asyncio.to_thread(_load)
+            self._made = self._made or made(self._settings, login=self._login)
+        return self._made
 
 
-def _reason(answer: httpx.Response) -> str:
-    try:
-        return f"why={msgspec.json.decode(answer.content, type=Problem).detail}"
-    except msgspec.DecodeError:
-        return f"status={answer.status_code}"
+def _load() -> "type[AgentRequests]":
+    from streamhouse.wire.http.agent_requests import AgentRequests
 
-
-def _frozen_partition(view: HeldView) -> FrozenPartition:
-    return FrozenPartition(
-        partition=PartitionId(TopicId(uuid.UUID(view.topic_id)), view.partition),
-        holder=SessionId(view.session),
-        epoch=Epoch(view.epoch),
-        end=view.end,
-    )
+    return AgentRequests

@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
+from streamhouse.config import POSTGRES_EXAMPLE, is_postgres
 from streamhouse.errors import Misconfigured
 from streamhouse.stores.metadata.rows import Row
 from streamhouse.stores.metadata.statements import SQL, Statements, as_attributes, load_statements, read_statements
@@ -84,10 +85,6 @@ def bind(statement: str) -> Bound:
     return Bound(_PARAMETER.sub(number, listed).removesuffix(";"), tuple(names))
 
 
-SCHEMES: Final = ("postgresql", "postgres")
-EXAMPLE: Final = "postgresql://user:password@host:5432,host2:5432/database"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresUrl:
     where: str
@@ -99,9 +96,9 @@ def parse_url(url: str) -> PostgresUrl:
     parts = urlsplit(url)
     login, at, hosts = parts.netloc.rpartition("@")
     database = parts.path.removeprefix("/")
-    if parts.scheme not in SCHEMES or not database or "/" in database or parts.fragment:
+    if not is_postgres(url) or not database or "/" in database or parts.fragment:
         raise Misconfigured(
-            f"the metadata URL can't be read; do=write it like {EXAMPLE} and "
+            f"the metadata URL can't be read; do=write it like {POSTGRES_EXAMPLE} and "
             "percent-encode what is special in the password (%40 for @, %2F for /, %23 for #, %3F for ?)"
         )
     query = parse_qs(parts.query)

@@ -12,8 +12,6 @@ Versions    v0 flexible · v1 duration · v2 pattern
 from collections.abc import Callable
 from typing import Final
 
-import jsonschema_rs
-
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.needs import needs
@@ -30,7 +28,7 @@ from streamhouse.wire.kafka.transaction_errors import NEVER, VersionedCodes
 
 CODES: Final = VersionedCodes(fenced_since=NEVER, abortable_since=NEVER)
 MAX_PATTERN_CHARS: Final = 1000
-_BOUNDED: Final = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
+MAX_PATTERN_BYTES: Final = 1 << 20
 
 
 @handles(ListTransactionsRequest, (0, 2), needs=needs(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID))
@@ -71,5 +69,8 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
         return lambda _: True
     if len(pattern) > MAX_PATTERN_CHARS:
         raise ValueError(f"pattern is too long; characters={len(pattern)} limit={MAX_PATTERN_CHARS}")
+    import jsonschema_rs  # 3 MB that few agents need
+
+    bounded = jsonschema_rs.RegexOptions(size_limit=MAX_PATTERN_BYTES, dfa_size_limit=MAX_PATTERN_BYTES)
     whole = {"pattern": f"^(?:{pattern})$"}
-    return jsonschema_rs.Draft7Validator(whole, pattern_options=_BOUNDED).is_valid
+    return jsonschema_rs.Draft7Validator(whole, pattern_options=bounded).is_valid
