@@ -14,6 +14,7 @@ setup(
                     "_columnar_decoder",
                     "_columnar_encoder",
                     "_compaction_kernel",
+                    "_key_filter",
                 )
             ],
             depends=["src/streamhouse/format/_records.h", "src/streamhouse/format/_varint.h"],

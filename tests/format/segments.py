@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 from streamhouse.format.batch import Buffer
 from streamhouse.format.block import decode_block
+from streamhouse.format.key_filter import FilteredKeys, KeyFilters, decode_key_filters
 from streamhouse.format.records import Record, build_batch
 from streamhouse.format.run_index import decode_run_index
-from streamhouse.format.segment import Directory, RunInput, check_header, encode_segment, read_directory
+from streamhouse.format.segment import Directory, DirectoryEntry, RunInput, check_header, encode_segment, read_directory
 from streamhouse.model.names import Epoch, PartitionId, TopicId
 
 KEY = "segments/s-0/1"
@@ -33,8 +34,8 @@ def run_of(
     )
 
 
-def stored(runs: Sequence[RunInput], *, block_bytes: int = 1 << 20) -> bytes:
-    encoded = encode_segment(runs, block_bytes=block_bytes)
+def stored(runs: Sequence[RunInput], *, block_bytes: int = 1 << 20, key_filters: FilteredKeys = "all") -> bytes:
+    encoded = encode_segment(runs, block_bytes=block_bytes, key_filters=key_filters)
     data = b"".join(encoded.body)
     assert len(data) == encoded.size_bytes
     return data
@@ -50,6 +51,14 @@ def directory_of(data: bytes) -> Directory:
     return directory
 
 
+def filters_of(data: bytes, entry: DirectoryEntry) -> KeyFilters | None:
+    """The key filters of a run, if it has any."""
+    index = decode_run_index(data[entry.index_position : entry.index_position + entry.index_length], key=KEY)
+    start = entry.position + entry.length
+    stored_filters = data[start : start + index.key_filter_bytes]
+    return decode_key_filters(stored_filters, key=KEY) if index.key_filter_bytes else None
+
+
 def read_everything(data: bytes) -> list[RunInput]:
     """All runs of a file, from its bytes alone, each run's blocks joined to one buffer."""
     check_header(data, key=KEY)
@@ -58,6 +67,7 @@ def read_everything(data: bytes) -> list[RunInput]:
         index = decode_run_index(data[entry.index_position : entry.index_position + entry.index_length], key=KEY)
         raw = [decode_block(data[b.position : b.position + b.stored_bytes], b, key=KEY) for b in index.blocks]
         assert (index.partition, index.epoch, index.stored_base) == (entry.partition, entry.epoch, entry.base)
+        filters_of(data, entry)
         runs.append(
             RunInput(
                 partition=entry.partition,

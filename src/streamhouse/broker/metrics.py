@@ -197,6 +197,7 @@ class BrokerMetrics(Collector):
         size = GaugeMetricFamily("streamhouse_cache_bytes", "Bytes of blocks held.", labels=["cache"])
         reader = self._broker.reader
         size.add_metric(["blocks"], reader.blocks.weight)
+        size.add_metric(["key_filters"], reader.key_filter_cache.weight)
         if reader.disk is not None:
             size.add_metric(["blocks_on_disk"], reader.disk.weight)
         yield size
@@ -211,6 +212,7 @@ class BrokerMetrics(Collector):
         return {
             **caches,
             "indexes": reader.indexes,
+            "key_filters": reader.key_filter_cache,
             "runs": reader.runs,
             "topics": self._broker.catalog,
             "schemas": library.schemas,

@@ -294,6 +294,13 @@ class FlushSettings(Section, frozen=True, kw_only=True):
     retry_max_s: Annotated[float, about("longest wait between retries of a failed flush", gt=0)] = 10.0
     parallel: Annotated[int, about("concurrent flushes", gt=0)] = 4
     block_bytes: Annotated[int, about("block size of a segment, the unit of ranged reads", gt=0)] = MIB
+    key_filters: Annotated[
+        Literal["none", "uncompressed", "all"],
+        about(
+            "blocks that get a filter by which a search for a key leaves others out; `all` decompresses what producers "
+            "compressed once more. Merged segments have filters of all blocks"
+        ),
+    ] = "uncompressed"
 
 
 class FetchSettings(Section, frozen=True, kw_only=True):
@@ -317,6 +324,7 @@ class FetchSettings(Section, frozen=True, kw_only=True):
         ),
     ] = 60.0
     index_cache_entries: Annotated[int, about("block indexes of runs kept in memory", gt=0)] = 4096
+    key_filter_cache_bytes: Annotated[int, about("memory for key filters of runs, for searches", gt=0)] = 64 * MIB
     run_cache_entries: Annotated[int, about("runs kept in memory to find segments by offset", gt=0)] = 100_000
     decode_threads: Annotated[int, about("threads that decompress blocks for cold readers", gt=0)] = 2
     readahead_blocks: Annotated[int, about("blocks fetched ahead of a sequential reader; 0: none", ge=0)] = 4

@@ -72,6 +72,9 @@ static PyMethodDef methods[] = {
     {"filter", records_filter, METH_VARARGS,
      "filter(payload, count, base_offset, offsets, drop_tombstones, retime_by) -> (flaw, record, kept, latest timestamp "
      "delta, is retimed, records or None)"},
+    {"filter_hashes", records_filter_hashes, METH_VARARGS,
+     "filter_hashes(payload, count) -> hashes of the keys, or None if it isn't that many records"},
+    {"key_filter", records_key_filter, METH_VARARGS, "key_filter(hashes, bits_per_key) -> filter"},
     {NULL, NULL, 0, NULL},
 };
 

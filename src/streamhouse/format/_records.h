@@ -222,4 +222,8 @@ PyObject *records_partition_rows(PyObject *module, PyObject *args);
 PyObject *records_key_hashes(PyObject *module, PyObject *args);
 PyObject *records_filter(PyObject *module, PyObject *args);
 
+/* _key_filter.c */
+PyObject *records_filter_hashes(PyObject *module, PyObject *args);
+PyObject *records_key_filter(PyObject *module, PyObject *args);
+
 #endif

@@ -24,14 +24,15 @@ from streamhouse.model.names import Epoch, PartitionId, TopicId
 
 _MAGIC: Final = b"SHRI"
 _VERSION: Final = 1
-_HEAD: Final = struct.Struct(">4sHH16siIqqqI4x")
+_HEAD: Final = struct.Struct(">4sHH16siIqqqII")
 _ENTRY: Final = struct.Struct(">qqqQIIII")
 _CRC: Final = struct.Struct(">I")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunIndex:
-    """A run's blocks, oldest first. Offsets in `blocks` count from `stored_base`; blocks may leave gaps."""
+    """A run's blocks, oldest first. Offsets in `blocks` count from `stored_base`; blocks may leave gaps. The run's key
+    filters, if there are any, stand in the object directly behind its blocks."""
 
     partition: PartitionId
     epoch: Epoch
@@ -39,6 +40,7 @@ class RunIndex:
     stored_end: int
     blocks: tuple[BlockEntry, ...]
     producers: bytes
+    key_filter_bytes: int = 0
 
     def block_for(self, offset: int) -> int:
         """The index in `blocks` at which a reader of the relative offset starts; `len(blocks)` if no block is at or
@@ -64,6 +66,7 @@ def encode_run_index(index: RunIndex) -> bytes:
                 index.stored_base,
                 index.stored_end,
                 len(index.producers),
+                index.key_filter_bytes,
             ),
             *(_ENTRY.pack(*entry) for entry in index.blocks),
             index.producers,
@@ -85,7 +88,7 @@ def decode_run_index(data: Buffer, *, key: str = "?") -> RunIndex:
 
 
 def _parse(view: memoryview, key: str) -> RunIndex:
-    magic, version, _, topic, partition, count, epoch, base, end, producers_bytes = _HEAD.unpack_from(view)
+    magic, version, _, topic, partition, count, epoch, base, end, producers_bytes, filters = _HEAD.unpack_from(view)
     if magic != _MAGIC or version != _VERSION:
         raise CorruptObject(key, why=f"run index has magic {magic!r} and version {version}")
     producers_at = _HEAD.size + count * _ENTRY.size
@@ -98,6 +101,7 @@ def _parse(view: memoryview, key: str) -> RunIndex:
         stored_end=end,
         blocks=_entries(view[_HEAD.size : producers_at]),
         producers=bytes(view[producers_at:]),
+        key_filter_bytes=filters,
     )
 
 
@@ -139,6 +143,6 @@ def _snapshot_starts(view: memoryview) -> list[int]:
     """Where the entries end and where the snapshot begins: by the number of entries, and by the snapshot's length."""
     if len(view) < _HEAD.size:
         return []
-    *_, count, _, _, _, producers_bytes = _HEAD.unpack_from(view)
+    *_, count, _, _, _, producers_bytes, _ = _HEAD.unpack_from(view)
     places = (_HEAD.size + count * _ENTRY.size, len(view) - producers_bytes)
     return [at for at in places if _HEAD.size <= at <= len(view) and (at - _HEAD.size) % _ENTRY.size == 0]

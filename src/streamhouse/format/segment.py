@@ -1,8 +1,10 @@
 """Segment: an immutable object with the batches of one or many partitions.
 
 Data path   flush -> **encode_segment** -> PUT -> metadata rows -> range GET -> `format.block` -> fetch
-Owns        the order of the parts (header, blocks, run indexes, directory, footer); bytes of header, directory, footer
-Leaves      blocks to `format.block`, run indexes to `format.run_index`, I/O to the stores
+Owns        the order of the parts (header, blocks and key filters of each run, run indexes, directory, footer); bytes
+            of header, directory, footer
+Leaves      blocks to `format.block`, key filters to `format.key_filter`, run indexes to `format.run_index`, I/O to the
+            stores
 Invariant   every byte is covered by a checksum that a reader of that range checks
 
 Readers with a metadata row need neither directory nor footer. `docs/formats/segment.md` describes the bytes.
@@ -19,6 +21,7 @@ from crc32c import crc32c
 from streamhouse.errors import CorruptObject, Internal
 from streamhouse.format.batch import Buffer
 from streamhouse.format.block import BatchSummary, BlockEntry, encode_block, group_into_blocks, summarize_batch
+from streamhouse.format.key_filter import FilteredKeys, build_filter, encode_key_filters
 from streamhouse.format.run_index import (
     RunIndex,
     encode_run_index,
@@ -237,15 +240,18 @@ class EncodedSegment:
     kept: tuple[DecodedRun, ...]
 
 
-def encode_segment(runs: Sequence[RunInput], *, block_bytes: int = 1 << 20) -> EncodedSegment:
-    """Encode runs as one object. Most of the work releases the GIL: call it in a thread."""
+def encode_segment(
+    runs: Sequence[RunInput], *, block_bytes: int = 1 << 20, key_filters: FilteredKeys = "all"
+) -> EncodedSegment:
+    """Encode runs as one object, with key filters of these blocks. Most of the work releases the GIL: call it in a
+    thread."""
     body: list[Buffer] = [encode_header()]
     position = len(body[0])
     drafts: list[_RunDraft] = []
     kept: list[DecodedRun] = []
     for run in runs:
-        draft = _encode_blocks(run, body, position=position, block_bytes=block_bytes)
-        position += draft.length
+        draft = _encode_blocks(run, body, position=position, block_bytes=block_bytes, key_filters=key_filters)
+        position += draft.length + draft.index.key_filter_bytes
         drafts.append(draft)
     entries: list[DirectoryEntry] = []
     for run, draft in zip(runs, drafts, strict=True):
@@ -263,7 +269,7 @@ def encode_segment(runs: Sequence[RunInput], *, block_bytes: int = 1 << 20) -> E
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RunDraft:
-    """A run with encoded blocks, without its index."""
+    """A run with encoded blocks and key filters, without its index."""
 
     index: RunIndex
     position: int
@@ -286,20 +292,27 @@ class _RunDraft:
         )
 
 
-def _encode_blocks(run: RunInput, body: list[Buffer], *, position: int, block_bytes: int) -> _RunDraft:
+def _encode_blocks(
+    run: RunInput, body: list[Buffer], *, position: int, block_bytes: int, key_filters: FilteredKeys
+) -> _RunDraft:
     facts = [summarize_batch(batch) for batch in run.batches]
     _check_order(run, facts)
     entries: list[BlockEntry] = []
+    filters: list[bytes] = []
     kept: dict[int, bytes] = {}
     start = position
     for batches in group_into_blocks(facts, block_bytes):
         block = encode_block(batches, stored_base=run.base, position=position)
         body.extend(block.pieces)
         entries.append(block.entry)
+        filters.append(build_filter(batches, key_filters))
         if run.keep_blocks:
             # Copied: a view of a batch would keep the whole produce request in memory.
             kept[position] = block.whole if isinstance(block.whole, bytes) else b"".join(each.data for each in batches)
         position += block.entry.stored_bytes
+    stored_filters = encode_key_filters(filters)
+    if stored_filters:
+        body.append(stored_filters)
     index = RunIndex(
         partition=run.partition,
         epoch=run.epoch,
@@ -307,6 +320,7 @@ def _encode_blocks(run: RunInput, body: list[Buffer], *, position: int, block_by
         stored_end=run.end,
         blocks=tuple(entries),
         producers=run.producers,
+        key_filter_bytes=len(stored_filters),
     )
     records = sum(fact.records for fact in facts)
     return _RunDraft(index=index, position=start, length=position - start, records=records, kept=kept)

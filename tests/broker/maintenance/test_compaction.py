@@ -495,8 +495,8 @@ async def test_damage_stops_the_pass_and_is_not_written_on(world: World, broker:
     [run] = await world.sqlite.runs(partition, from_offset=0, limit=9)
     body = await world.bucket.get_range(run.object_key, 0, 1 << 20)
     await world.bucket.delete(run.object_key)
-    flipped = bytes([body[run.position + 70] ^ 1])
-    await world.bucket.put_new(run.object_key, [body[: run.position + 70], flipped, body[run.position + 71 :]])
+    flipped = bytes([body[run.position + 30] ^ 1])
+    await world.bucket.put_new(run.object_key, [body[: run.position + 30], flipped, body[run.position + 31 :]])
     [state] = await world.sqlite.partitions([partition.topic_id])
     with pytest.raises(CorruptObject):
         await broker.compactor.cleaner.clean(state, parse_topic_config(COMPACT), cleaned_to=0)

@@ -27,7 +27,7 @@ def flipped(body: bytes, at: int) -> bytes:
 
 
 DAMAGES: dict[str, Damage] = {
-    "a bit of a block": lambda body, run: flipped(body, run.position + 70),
+    "a bit of a block": lambda body, run: flipped(body, run.position + 30),
     "a bit of the index": lambda body, run: flipped(body, run.index_position + 30),
     "the end is missing": lambda body, run: body[: run.index_position + 8],
 }
@@ -162,7 +162,7 @@ async def test_transactions_are_rebuilt_with_their_producers_and_aborts_are_not_
 
 
 BEYOND_REPAIR: dict[str, tuple[int, Damage]] = {
-    "a block as well": (1, lambda body, run: flipped(body, run.position + 70)),
+    "a block as well": (1, lambda body, run: flipped(body, run.position + 30)),
     "an entry as well": (1, lambda body, run: flipped(body, run.index_position + 64 + 31)),
     "the snapshot before as well": (
         0,

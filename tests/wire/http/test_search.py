@@ -8,13 +8,19 @@ import httpx
 import pytest
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.segments import key_search
+from streamhouse.config import FlushSettings
+from streamhouse.format import key_filter
 from streamhouse.format.compression import Codec
+from streamhouse.format.key_filter import FilteredKeys
 from streamhouse.format.records import encode_batch
-from streamhouse.model.names import TopicPartition
+from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.record import NewRecord
 from streamhouse.wire.http.records.search import JsonCondition, parse_path
 from streamhouse.wire.http.routes.search import SearchRequest
-from tests.broker.support import current, produce
+from tests.broker.conftest import MakeWorld
+from tests.broker.support import World, current, produce
+from tests.wire.http.conftest import serving
 
 PATH = "/v1/topics/orders/search"
 START_MS = 1_700_000_000_000
@@ -121,16 +127,71 @@ QUERIES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "key_filters"), [(0, "none"), (1, "uncompressed"), (2, "all")])
 async def test_a_search_finds_what_is_there_in_pages_of_any_size(
-    broker: Broker, http: httpx.AsyncClient, seed: int
+    make_world: MakeWorld, seed: int, key_filters: FilteredKeys
 ) -> None:
+    broker = await (await make_world(flush=FlushSettings(block_bytes=256, key_filters=key_filters))).start()
+    await broker.create_topic("orders", partitions=3, overrides={})
     topic = await Topic(broker, seed).fill()
     chance = random.Random(seed)
-    for body in QUERIES:
-        sizes = {"limit": chance.choice((1, 3, 1000)), "max_bytes": chance.choice((1, 2000, 1 << 30))}
-        found = await search_all(http, **body, **sizes)
-        assert sorted((each["partition"], each["offset"]) for each in found) == topic.matching(as_python(body)), body
+    async with serving(broker) as http:
+        for body in QUERIES:
+            sizes = {"limit": chance.choice((1, 3, 1000)), "max_bytes": chance.choice((1, 2000, 1 << 30))}
+            found = await search_all(http, **body, **sizes)
+            offsets = sorted((each["partition"], each["offset"]) for each in found)
+            assert offsets == topic.matching(as_python(body)), body
+
+
+@pytest.mark.skipif(not key_filter.IS_COMPILED, reason="built without a compiler")
+class TestKeyFilters:
+    """A topic of 20 segments of 10 blocks, each with a key of its own."""
+
+    @pytest.fixture
+    async def broker(self, world: World) -> Broker:
+        broker = await world.start_with(TopicPartition("orders", 0))
+        for segment in range(20):
+            for block in range(10):
+                record = NewRecord(b"x" * 250, key=b"key-%d" % (10 * segment + block))
+                data = memoryview(encode_batch([record], codec=Codec.NONE, now_ms=START_MS))
+                await produce(broker, data, TopicPartition("orders", 0))
+            await current(broker).flusher.flush_all()
+        return broker
+
+    async def test_only_blocks_that_may_hold_the_key_are_read(self, http: httpx.AsyncClient) -> None:
+        told = await search(http, key="key-123")
+        assert [each["offset"] for each in told["records"]] == [123]
+        searched = told["searched"]
+        assert (searched["offsets"], searched["left"], searched["segments"]) == (200, 0, 20)
+        assert searched["segments_needed"] < 5
+        assert searched["skipped_bytes"] > 190 * 250
+
+    async def test_what_is_not_flushed_yet_is_searched_too(self, broker: Broker, http: httpx.AsyncClient) -> None:
+        data = memoryview(encode_batch([NewRecord(b"new", key=b"key-3")], codec=Codec.NONE, now_ms=START_MS))
+        await produce(broker, data, TopicPartition("orders", 0))
+        assert [each["offset"] for each in (await search(http, key="key-3"))["records"]] == [3, 200]
+
+    async def test_a_search_that_finds_nothing_is_bounded_as_well(
+        self, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(key_search, "STEP_BLOCKS", 16)
+        told = await search(http, key="nobody", max_bytes=1)
+        assert told["cursor"] is not None
+        assert told["searched"]["left"] > 0
+        assert await search_all(http, key="nobody", max_bytes=1) == []
+
+    async def test_damaged_filters_hide_nothing(self, broker: Broker, world: World, http: httpx.AsyncClient) -> None:
+        topic = await broker.topic("orders")
+        for run in await world.sqlite.runs(PartitionId(topic.topic_id, 0), from_offset=0, limit=100):
+            stored = bytearray(await world.bucket.get_range(run.object_key, 0, run.index_position))
+            rest = await world.bucket.get_suffix(run.object_key, run.index_length + 1000)
+            size = (await world.bucket.head(run.object_key)).size_bytes
+            stored[run.position + run.length + 30] ^= 1
+            await world.bucket.delete(run.object_key)
+            await world.bucket.put_new(run.object_key, [bytes(stored), rest[-(size - run.index_position) :]])
+        told = await search(http, key="key-123")
+        assert [each["offset"] for each in told["records"]] == [123]
+        assert told["searched"]["segments_needed"] == told["searched"]["segments"] == 20
 
 
 async def test_a_key_is_found_first_where_kafkas_clients_put_it(broker: Broker, http: httpx.AsyncClient) -> None:

@@ -2,7 +2,7 @@
 
 Data path   broker.fetch -> **reader** -> run_index (which object) -> index (which block) -> block_cache -> disk_cache
             -> ranged GET -> LZ4 -> batches
-Owns        finding and caching blocks, read-ahead, the limit of concurrent reads
+Owns        finding and caching blocks and key filters, read-ahead, the limit of concurrent reads
 Leaves      the tail to `log`, bytes to `format.segment`
 Invariants  bytes that don't match their checksum are never served: that range fails, others don't
             an object counts as missing only if a row that is read after the failed request still references it
@@ -29,6 +29,7 @@ from streamhouse.format import batch as batches
 from streamhouse.format import run_index as run_indexes
 from streamhouse.format.batch import Buffer
 from streamhouse.format.block import BlockEntry, decode_block
+from streamhouse.format.key_filter import KeyFilters, decode_key_filters
 from streamhouse.format.segment import DecodedRun
 from streamhouse.limits import FairLimiter
 from streamhouse.model.names import PartitionId
@@ -78,6 +79,9 @@ class SegmentReader:
         self.runs = RunIndex(metadata, limit=settings.run_cache_entries)
         self.blocks: SingleFlightCache[tuple[str, int], Block] = SingleFlightCache(settings.cache_bytes)
         self.indexes: SingleFlightCache[tuple[str, int], _Index] = SingleFlightCache(settings.index_cache_entries)
+        self.key_filter_cache: SingleFlightCache[tuple[str, int], KeyFilters] = SingleFlightCache(
+            settings.key_filter_cache_bytes
+        )
         self.disk = disk if disk is not None else open_disk_cache(settings, encrypts=encrypts)
         # Separate threads, so that cold readers don't delay producers and flushes.
         self._threads = ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="decode")
@@ -180,6 +184,24 @@ class SegmentReader:
 
         with self._counted():
             return (await self.indexes.get((run.object_key, run.index_position), make)).content
+
+    async def key_filters(self, run: Run) -> KeyFilters | None:
+        """The key filters of a run: one ranged GET, then cached. None if it has none, or they are damaged."""
+        index = await self.index(run)
+        if not index.key_filter_bytes:
+            return None
+
+        async def make() -> KeyFilters:
+            start = run.position + run.length
+            async with self._cold.slot(run.partition):
+                data = await self._get(run, start, start + index.key_filter_bytes)
+            return decode_key_filters(data, key=run.object_key)
+
+        try:
+            return await self.key_filter_cache.get((run.object_key, run.index_position), make)
+        except CorruptObject as error:
+            log.warning("key filters of a run are damaged, searches read all of it", extra={"why": str(error)})
+            return None
 
     async def snapshots(self, runs: Sequence[Run]) -> Mapping[PartitionId, bytes]:
         """The producer snapshots of runs that are adjacent in one object: one ranged GET, not cached. Used when logs
@@ -314,6 +336,7 @@ class SegmentReader:
         await asyncio.gather(*self._ahead, return_exceptions=True)
         await self.blocks.aclose()
         await self.indexes.aclose()
+        await self.key_filter_cache.aclose()
         if self.disk is not None:
             await self.disk.aclose()
         self._threads.shutdown(wait=False)

@@ -254,7 +254,7 @@ class Flusher:
         now = self._dependencies.agreed_time()
         since = self._dependencies.clock.monotonic() - self._dependencies.settings.fetch.keep_flushed_s
         read = {item.partition for item, _ in shares if item.fetched_at > since}
-        encode = partial(_encode, shares, now=now, block_bytes=self._settings.block_bytes, read=read)
+        encode = partial(_encode, shares, now=now, settings=self._settings, read=read)
         taken, encoded, kept = await asyncio.get_running_loop().run_in_executor(None, encode)
         key = await self._retry(lambda: self._put(encoded))
         commit = SegmentCommit(
@@ -343,11 +343,11 @@ class Flusher:
 
 
 def _encode(
-    shares: Sequence[_Share], *, now: AgreedTime, block_bytes: int, read: Collection[PartitionId]
+    shares: Sequence[_Share], *, now: AgreedTime, settings: FlushSettings, read: Collection[PartitionId]
 ) -> tuple[list[_FlushShare], EncodedSegment, list[KeptRun]]:
     """Encode a segment, and what to keep of the partitions in `read`; runs in a thread, because a large tail of small
     batches takes long. Its input doesn't change while the partitions are being flushed."""
     taken = [_FlushShare(item, batches, item.producers_after(batches, now_ms=now.later_ms)) for item, batches in shares]
     runs = [share.run_input(now_ms=now.earlier_ms, keep_blocks=share.log.partition in read) for share in taken]
-    encoded = encode_segment(runs, block_bytes=block_bytes)
+    encoded = encode_segment(runs, block_bytes=settings.block_bytes, key_filters=settings.key_filters)
     return taken, encoded, list(map(KeptRun.of, encoded.kept))

@@ -23,6 +23,7 @@ from streamhouse.broker.segments.producer_snapshots import load_producers
 from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.broker.wal.base import WalReader
 from streamhouse.clock import AgreedTime
+from streamhouse.config import FlushSettings
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.format.batch import BatchHeader, Buffer, read_header
 from streamhouse.format.loss_report import PartitionLoss
@@ -244,7 +245,7 @@ class RecoveredSegments:
             return
         await self._know_producers(full)
         now = self._dependencies.agreed_time()
-        encode = partial(_encode, full, now=now, block_bytes=self._dependencies.settings.flush.block_bytes)
+        encode = partial(_encode, full, now=now, settings=self._dependencies.settings.flush)
         encoded = await asyncio.get_running_loop().run_in_executor(None, encode)
         self._sequence += 1
         key = segment_key(self._dead, self._sequence)
@@ -260,6 +261,7 @@ class RecoveredSegments:
             rescue.published()
 
 
-def _encode(full: Sequence[_RecoveredPartition], *, now: AgreedTime, block_bytes: int) -> EncodedSegment:
+def _encode(full: Sequence[_RecoveredPartition], *, now: AgreedTime, settings: FlushSettings) -> EncodedSegment:
     """Encode a segment; runs in a thread, because many small batches take long."""
-    return encode_segment([rescue.run_input(now=now) for rescue in full], block_bytes=block_bytes)
+    runs = [rescue.run_input(now=now) for rescue in full]
+    return encode_segment(runs, block_bytes=settings.block_bytes, key_filters=settings.key_filters)

@@ -97,13 +97,14 @@ def _condition(given: str) -> dict[str, object]:
 async def _search(
     deps: Dependencies, address: str, topic: str, body: dict[str, Any], limit: int, as_json: bool
 ) -> None:
-    status, searched_bytes, offsets, found = StatusLine(), 0, 0, 0
+    status, offsets, found = StatusLine(), 0, 0
+    sums = dict.fromkeys(("bytes", "skipped_bytes", "segments", "segments_needed"), 0)
     async with deps.http(address) as http:
         cursor: str | None = ""
         while cursor is not None and found < limit:
             asked = {**body, "cursor": cursor, "limit": min(limit - found, 1000)}
             page = await http.search(topic, asked)
-            searched_bytes += page["searched"]["bytes"]
+            sums = {name: value + page["searched"][name] for name, value in sums.items()}
             offsets += page["searched"]["offsets"]
             status.clear()
             for record in page["records"]:
@@ -112,12 +113,20 @@ async def _search(
             cursor, left = page["cursor"], page["searched"]["left"]
             if cursor is not None and found < limit:
                 status.show(
-                    f"searched {count(offsets)} of {count(offsets + left)} offsets, {size(searched_bytes)}, "
+                    f"searched {count(offsets)} of {count(offsets + left)} offsets, {_searched(sums)}, "
                     f"found {counted(found, 'record')}"
                 )
         status.clear()
     rest = "" if cursor is None else f", {count(left)} left"
-    print_note(f"found {counted(found, 'record')}; searched {count(offsets)} offsets, {size(searched_bytes)}{rest}")
+    print_note(f"found {counted(found, 'record')}; searched {count(offsets)} offsets, {_searched(sums)}{rest}")
+
+
+def _searched(sums: Mapping[str, int]) -> str:
+    """What was read, of what; and how many segments that took, if filters left any out."""
+    if not sums["skipped_bytes"]:
+        return size(sums["bytes"])
+    total = size(sums["bytes"] + sums["skipped_bytes"])
+    return f"{size(sums['bytes'])} of {total}, {sums['segments_needed']} of {counted(sums['segments'], 'segment')}"
 
 
 def _print(record: Mapping[str, Any], as_json: bool) -> None:

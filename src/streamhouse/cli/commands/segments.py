@@ -112,7 +112,8 @@ class Block:
 class InspectedRun:
     entry: "DirectoryEntry"
     blocks: tuple[Block, ...]
-    why: str  # why its index can't be read, or empty
+    why: str  # why its index or its key filters can't be read, or empty
+    key_filter_bytes: int = 0
 
     @property
     def raw_bytes(self) -> int:
@@ -164,6 +165,7 @@ def inspect_segment(data: bytes, *, key: str) -> Iterator[InspectedRun]:
 
 def _inspect_run(data: bytes, entry: "DirectoryEntry", key: str) -> InspectedRun:
     from streamhouse.format.block import decode_block
+    from streamhouse.format.key_filter import decode_key_filters
     from streamhouse.format.run_index import decode_run_index
 
     try:
@@ -178,7 +180,13 @@ def _inspect_run(data: bytes, entry: "DirectoryEntry", key: str) -> InspectedRun
         except CorruptObject as error:
             why = str(error)
         blocks.append(Block(entry=block, why=why))
-    return InspectedRun(entry=entry, blocks=tuple(blocks), why="")
+    start, why = entry.position + entry.length, ""
+    try:
+        if index.key_filter_bytes:
+            decode_key_filters(data[start : start + index.key_filter_bytes], key=key)
+    except CorruptObject as error:
+        why = str(error)
+    return InspectedRun(entry=entry, blocks=tuple(blocks), why=why, key_filter_bytes=index.key_filter_bytes)
 
 
 def _ratio(raw: int, stored: int) -> str:
@@ -198,6 +206,7 @@ def _run_json(run: InspectedRun) -> dict[str, object]:
         "position": entry.position,
         "stored_bytes": entry.length,
         "raw_bytes": run.raw_bytes,
+        "key_filter_bytes": run.key_filter_bytes,
         "damage": run.damage,
         "blocks": [_block_json(entry, block) for block in run.blocks],
     }
@@ -239,7 +248,7 @@ def _show_run(run: InspectedRun, blocks: bool) -> None:
     print_line(f"topic {entry.partition.topic_id} partition {entry.partition.partition}", bold=True)
     print_line(
         f"  {counted(entry.records, 'record')}, {size(run.raw_bytes)} in {size(entry.length)}:"
-        f" {_ratio(run.raw_bytes, entry.length)}"
+        f" {_ratio(run.raw_bytes, entry.length)}, key filters {size(run.key_filter_bytes)}"
     )
     print_line(
         f"  offsets [{entry.base}, {entry.end}), epoch {entry.epoch}, newest {format_time(entry.max_timestamp_ms)}"

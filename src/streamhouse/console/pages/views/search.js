@@ -34,12 +34,11 @@ function requestOf(query) {
 
 async function run(topic, request, signal, show) {
   const began = performance.now();
-  const state = { records: [], bytes: 0, offsets: 0, left: 0, cursor: "", running: true };
+  const state = { records: [], bytes: 0, skipped_bytes: 0, segments: 0, segments_needed: 0, offsets: 0, left: 0, cursor: "", running: true };
   do {
     const found = await post(path("v1", "topics", topic, "search"), { ...request, cursor: state.cursor, max_bytes: PIECE_BYTES, limit: Math.min(100, MAX_FOUND - state.records.length), key_format: "base64", value_format: "base64" }, { signal });
     state.records = [...state.records, ...found.records];
-    state.bytes += found.searched.bytes;
-    state.offsets += found.searched.offsets;
+    for (const each of ["bytes", "skipped_bytes", "segments", "segments_needed", "offsets"]) state[each] += found.searched[each];
     state.left = found.searched.left;
     state.cursor = found.cursor;
     show({ ...state, ms: performance.now() - began });
@@ -91,10 +90,13 @@ export function Search({ topic }) {
     ${state && html`<${Results} topic=${topic} state=${state} />`}`;
 }
 
+// What was read, of what, and how many segments that took, if filters left any out.
+const readOf = (state) => (state.skipped_bytes ? `${bytes(state.bytes)} of ${bytes(state.bytes + state.skipped_bytes)} read, ${number(state.segments_needed)} of ${number(state.segments)} segments needed` : `${bytes(state.bytes)} read`);
+
 function Results({ topic, state }) {
   const all = state.offsets + state.left;
   return html`<${Card} flush title=${`${number(state.records.length)} records`} actions=${html`<span class=${state.running ? "live" : "muted small"}>${state.running ? "searching" : state.left ? "stopped" : "done"}</span>`}>
     <div class="toolbar" style=${{ display: "grid" }}><${Bar} share=${all ? state.offsets / all : 1} />
-      <span class="muted small">Searched ${number(state.offsets)} of ${number(all)} offsets, ${bytes(state.bytes)} read, in ${duration(state.ms)}.${state.records.length >= MAX_FOUND ? ` There may be more: a page shows ${MAX_FOUND}.` : ""}</span></div>
+      <span class="muted small">Searched ${number(state.offsets)} of ${number(all)} offsets, ${readOf(state)}, in ${duration(state.ms)}.${state.records.length >= MAX_FOUND ? ` There may be more: a page shows ${MAX_FOUND}.` : ""}</span></div>
     <${Table} label="Records" columns=${COLUMNS} rows=${state.records} rowKey=${keyOf} urlSort=${false} detail=${detailOf(topic)} empty=${state.running ? "Nothing yet." : "Nothing was found."} /></${Card}>`;
 }

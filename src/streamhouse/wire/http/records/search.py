@@ -1,11 +1,13 @@
 """Search: finds the records of a topic that match, over any range, a bounded number of bytes at a time.
 
-Data path   broker.forwarding -> **search** -> the batch decoder -> routes.search
+Data path   broker.segments (where a key may be), broker.forwarding -> **search** -> the batch decoder -> routes.search
 Owns        what matches; which partition comes first; which batches are not decoded; how much was searched
-Leaves      finding leaders to `broker.forwarding`, formats to `formats`, the text of a cursor to `topic_reader`
+Leaves      finding leaders to `broker.forwarding`, blocks that don't hold a key to `broker.segments.key_search`,
+            formats to `formats`, the text of a cursor to `topic_reader`
 
-A batch whose records can't match isn't decoded: its payload is decompressed, and compared with the bytes that a match
-must contain. The next read is under way while the batches of the last one are compared.
+Of flushed records, a search for a key reads the blocks that may hold it. A batch whose records can't match isn't
+decoded: its payload is decompressed, and compared with the bytes that a match must contain. The next read is under way
+while the batches of the last one are compared.
 """
 
 import asyncio
@@ -18,13 +20,14 @@ import msgspec
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.partition.batch_decoder import stored_size
+from streamhouse.broker.segments.key_search import KeySearch, KeySpan
 from streamhouse.errors import OffsetOutOfRange, Unavailable
 from streamhouse.format.batch import read_header
 from streamhouse.format.partitioner import partition_for
 from streamhouse.format.records import iterate_batch, stored_payload
 from streamhouse.format.run_rewrite import batches_of
 from streamhouse.model.fetch import FetchResult, PartitionFetch
-from streamhouse.model.names import TopicPartition
+from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.record import StoredRecord
 from streamhouse.model.topic import Topic
 from streamhouse.wire.http.errors import FieldError, Unprocessable
@@ -156,6 +159,14 @@ class SearchedBatches(NamedTuple):
     size_bytes: int
 
 
+class _Read(NamedTuple):
+    """A read, or none if there is nothing to read below `next_offset`."""
+
+    fetched: FetchResult | None
+    next_offset: int
+    span: KeySpan
+
+
 class Search:
     """One search; `offsets` are the next ones by partition, advanced with every result."""
 
@@ -166,6 +177,7 @@ class Search:
         self._with_json = True
         self.offsets = offsets
         self.searched_bytes = 0
+        self.skipped_bytes = self.segments = self.segments_needed = 0
 
     def leave_json(self) -> None:
         """Let the caller compare JSON conditions, because values are decoded by their schemas."""
@@ -183,10 +195,11 @@ class Search:
     ) -> AsyncGenerator[tuple[int, list[StoredRecord]], None]:
         """Matches by partition, until there is no room, or `max_bytes` were read. Raises errors of reading."""
         for each in self.in_order(ranges):
-            reads = self._reads(each, max_bytes=max_bytes)
+            keys = self._keys(each)
+            reads = self._reads(each, keys, max_bytes=max_bytes)
             try:
-                async for fetched in reads:
-                    found = await self._matches(each, fetched, room)
+                async for read in reads:
+                    found = await self._matches(each, read, room)
                     self.offsets[each.number] = min(found.next_offset, each.end)
                     self.searched_bytes += found.size_bytes
                     room = room.without(found.records)
@@ -196,43 +209,73 @@ class Search:
                         return
             finally:
                 await reads.aclose()
+                self._count(keys)
             self.offsets[each.number] = each.end
 
-    async def _reads(self, each: Range, *, max_bytes: int) -> AsyncGenerator[FetchResult, None]:
-        """Reads of a partition, one ahead of the other."""
-        name = TopicPartition(self._topic.name, each.number)
+    def _keys(self, each: Range) -> KeySearch | None:
+        if self._conditions.key is None:
+            return None
+        return KeySearch(self._broker.reader, PartitionId(self._topic.topic_id, each.number), self._conditions.key)
+
+    def _count(self, keys: KeySearch | None) -> None:
+        if keys is not None:
+            self.skipped_bytes += keys.skipped_bytes
+            self.segments += keys.runs
+            self.segments_needed += keys.runs_needed
+
+    async def _reads(self, each: Range, keys: KeySearch | None, *, max_bytes: int) -> AsyncGenerator[_Read, None]:
+        """Reads of a partition up to the end of the range; the next one is under way unless `max_bytes` are reached."""
         offset = self.offsets[each.number]
-        reading = None if offset >= each.end else asyncio.ensure_future(self._read(name, offset))
+        span = KeySpan(offset, each.end if keys is None else offset)
+        filter_bytes = 0
+        reading: asyncio.Future[_Read] | None = None
         try:
-            while reading is not None:
-                fetched = await reading
+            while offset < each.end:
+                read = await (reading or self._next(each, offset, span, keys))
                 reading = None
-                ends = [read_header(batch).end for buffer in fetched.records for batch in batches_of(buffer)]
-                if not ends:
-                    raise Unavailable(f"records below the end are not readable now; partition={name} offset={offset}")
-                offset = max(ends)
-                if offset < each.end and self.searched_bytes + fetched.size_bytes < max_bytes:
-                    reading = asyncio.ensure_future(self._read(name, offset))
-                yield fetched
+                offset, span = read.next_offset, read.span
+                if keys is not None:
+                    self.searched_bytes += keys.filter_bytes - filter_bytes
+                    filter_bytes = keys.filter_bytes
+                size_bytes = 0 if read.fetched is None else read.fetched.size_bytes
+                if offset < each.end and self.searched_bytes + size_bytes < max_bytes:
+                    reading = asyncio.ensure_future(self._next(each, offset, span, keys))
+                yield read
         finally:
             if reading is not None:
                 reading.cancel()
                 await asyncio.gather(reading, return_exceptions=True)
 
-    async def _read(self, name: TopicPartition, offset: int) -> FetchResult:
+    async def _next(self, each: Range, offset: int, span: KeySpan, keys: KeySearch | None) -> _Read:
+        """Read from this offset on, or from the next one at which the key may be."""
+        if keys is not None and offset >= span.end:
+            span = await keys.step(offset, each.end, max_bytes=READ_BYTES)
+            if span.start == span.end:
+                return _Read(None, span.end, span)
+            offset = span.start
+        name = TopicPartition(self._topic.name, each.number)
+        fetched = await self._read(name, offset, max_bytes=min(span.size_bytes or READ_BYTES, READ_BYTES))
+        ends = [read_header(batch).end for buffer in fetched.records for batch in batches_of(buffer)]
+        if not ends:
+            raise Unavailable(f"records below the end are not readable now; partition={name} offset={offset}")
+        return _Read(fetched, max(ends), span)
+
+    async def _read(self, name: TopicPartition, offset: int, *, max_bytes: int) -> FetchResult:
         [fetched] = await self._broker.records.read(
-            [PartitionFetch(name, offset, READ_BYTES)], max_bytes=READ_BYTES, min_bytes=0, max_wait_s=0
+            [PartitionFetch(name, offset, max_bytes)], max_bytes=max_bytes, min_bytes=0, max_wait_s=0
         )
         if isinstance(fetched.error, OffsetOutOfRange):
             start = (await self._broker.records.earliest(name)).offset
             if offset < start:  # deleted by retention meanwhile
-                return await self._read(name, start)
+                return await self._read(name, start, max_bytes=max_bytes)
         if fetched.error is not None:
             raise fetched.error
         return fetched
 
-    async def _matches(self, each: Range, fetched: FetchResult, room: Room) -> SearchedBatches:
-        batches = [batch for buffer in fetched.records for batch in batches_of(buffer)]
+    async def _matches(self, each: Range, read: _Read, room: Room) -> SearchedBatches:
+        if read.fetched is None:
+            return SearchedBatches([], read.next_offset, 0)
+        batches = [batch for buffer in read.fetched.records for batch in batches_of(buffer)]
         work = partial(_matches, batches, self._conditions, self.offsets[each.number], each.end, room, self._with_json)
         return await self._broker.decoder.run(stored_size(batches), work, inline_bytes=0)
 

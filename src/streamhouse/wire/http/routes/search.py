@@ -79,11 +79,15 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a search got: bytes and offsets that were searched for this answer, and offsets that are left."""
+    """How far a search got: bytes and offsets that were searched for this answer, and offsets that are left. Of a
+    search for a key also what was left out because it holds other keys: bytes, and how many segments were needed."""
 
     bytes: int
     offsets: int
     left: int
+    skipped_bytes: int = 0
+    segments: int = 0
+    segments_needed: int = 0
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +144,14 @@ class SearchCalls:
             topic=topic.name,
             records=sorted(views, key=lambda each: (each.partition, each.offset)),
             cursor=write_cursor(topic.topic_id, offsets) if left else None,
-            searched=Searched(bytes=search.searched_bytes, offsets=searched, left=left),
+            searched=Searched(
+                bytes=search.searched_bytes,
+                offsets=searched,
+                left=left,
+                skipped_bytes=search.skipped_bytes,
+                segments=search.segments,
+                segments_needed=search.segments_needed,
+            ),
         )
 
     async def _views(
@@ -204,7 +215,8 @@ def operations(broker: Broker, registry: Registry, encoding: SchemaEncoding) -> 
             needs=needs(AclOperation.READ, ResourceType.TOPIC, "topic"),
             summary="Find records by key, text, header or a place in their JSON",
             about="One call searches `max_bytes` at most; the next one goes on with the cursor. A key is looked for "
-            "first in the partition that Kafka's clients choose for it, and then in the others.",
+            "first in the partition that Kafka's clients choose for it, and then in the others; blocks "
+            "of segments whose filters say that they don't hold it are not read.",
             tag=TAG,
             query=NoQuery,
             body=SearchRequest,
