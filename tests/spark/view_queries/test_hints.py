@@ -283,6 +283,24 @@ CASES: Final = [
         [f"{VIEW} AS SELECT user, sort_array(collect_list(n)) AS t FROM STREAM(plays) GROUP BY user"],
     ),
     (
+        f"{VIEW} AS SELECT n, collect_set(user) AS t FROM STREAM(plays) GROUP BY n",
+        "sort_array(collect_set(column))",
+        [
+            f"{VIEW} AS SELECT n, sort_array(collect_set(user)) AS t FROM STREAM(plays) GROUP BY n",
+            f"{VIEW} AS SELECT n, array_contains(collect_set(user), 'ann') AS t FROM STREAM(plays) GROUP BY n",
+        ],
+    ),
+    (
+        f"{VIEW} AS SELECT user, mode(n) AS t FROM STREAM(plays) GROUP BY user",
+        "mode() WITHIN GROUP (ORDER BY column)",
+        [f"{VIEW} AS SELECT user, mode() WITHIN GROUP (ORDER BY n) AS t FROM STREAM(plays) GROUP BY user"],
+    ),
+    (
+        f"{VIEW} AS SELECT n, listagg(user, ',') WITHIN GROUP (ORDER BY d) AS t FROM STREAM(plays) GROUP BY n",
+        "listagg(column, ', ') WITHIN GROUP (ORDER BY column)",
+        [f"{VIEW} AS SELECT n, listagg(user, ',') WITHIN GROUP (ORDER BY d, user) AS t FROM STREAM(plays) GROUP BY n"],
+    ),
+    (
         f"{VIEW} AS SELECT n, listagg(user, ',') AS t FROM STREAM(plays) GROUP BY n",
         "WITHIN GROUP (ORDER BY column)",
         [f"{VIEW} AS SELECT n, listagg(user, ', ') WITHIN GROUP (ORDER BY user) AS t FROM STREAM(plays) GROUP BY n"],

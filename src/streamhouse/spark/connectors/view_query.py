@@ -46,13 +46,19 @@ _SOURCES: Final = ("View", "StreamingRelation", "StreamingRelationV2", "LogicalR
 _INNER: Final = ("INNER", "CROSS", "LEFT SEMI")
 _TIMES: Final = ("CurrentTimestamp", "Now", "CurrentDate", "LocalTimestamp", "CurrentTime", "CurrentTimestampLike")
 _BY_ARRIVAL: Final = ("First", "Last", "AnyValue")
-_LISTS: Final = {
+_BY_ORDER: Final = {
     "CollectList": "sort_array(collect_list(column))",
+    "CollectSet": "sort_array(collect_set(column))",
+    "CollectUnion": "sort_array(collect_union(column))",
     "ListAgg": "listagg(column, ', ') WITHIN GROUP (ORDER BY column)",
+    "Mode": "mode() WITHIN GROUP (ORDER BY column)",
 }
-"""Aggregates whose elements stand in the order in which rows are read, and how to write them with an order."""
-_UNORDERED: Final = ("SortArray", "ArraySort", "Size")
-"""Functions of a list whose result doesn't depend on its order."""
+"""Aggregates whose result depends on the order in which rows are read (elements of an array, equally frequent values),
+and how to write them with an order."""
+_UNORDERED: Final = (
+    *("SortArray", "ArraySort", "Size", "ArrayContains", "ArrayExists", "ArrayForAll", "ArrayMax", "ArrayMin"),
+)
+"""Functions of an array whose result doesn't depend on its order."""
 _COMPARISONS: Final = ("LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual")
 _WATERMARK: Final = "spark.watermarkDelayMs"
 """In the metadata of a column that has one."""
@@ -251,8 +257,8 @@ def _check_expressions(plan: Plan) -> None:
             raise Rejected(
                 f"{name} goes by the order in which rows are read; do=min_by(column, at) or max_by(column, at)"
             )
-        if kind in _LISTS and not _has_order(expression):
-            raise Rejected(f"{expression.prettyName()} goes by the order in which rows are read; do={_LISTS[kind]}")
+        if kind in _BY_ORDER and not _has_order(expression):
+            raise Rejected(f"{expression.prettyName()} goes by the order in which rows are read; do={_BY_ORDER[kind]}")
         if not expression.deterministic() and all(each.deterministic() for each in scala_seq(expression.children())):
             raise Rejected(f"{expression.prettyName()} is something else every time; do=leave it out, or {RECOMPUTE}")
 
@@ -264,17 +270,26 @@ def _expressions(plan: Plan) -> Iterator[Any]:
 
 
 def _walk_ordered(expression: Any) -> Iterator[Any]:
-    """An expression and all in it, except for lists of which only what doesn't depend on their order is taken."""
+    """An expression and all in it, except for arrays of which only what doesn't depend on their order is taken."""
     yield expression
     for child in scala_seq(expression.children()):
         if kind_of(expression) in _UNORDERED and kind_of(child) == "AggregateExpression":
-            yield from (each for each in walk_expression(child) if kind_of(each) not in _LISTS)
+            yield from (each for each in walk_expression(child) if not kind_of(each).startswith("Collect"))
         else:
             yield from _walk_ordered(child)
 
 
 def _has_order(expression: Any) -> bool:
-    return kind_of(expression) == "ListAgg" and bool(expression.orderExpressions().nonEmpty())
+    """Whether it says itself which of several values comes first, or stays. A list has an order only if what is listed
+    is in it: rows that are equal by other columns may come in any."""
+    if kind_of(expression) == "Mode":
+        return bool(expression.reverseOpt().isDefined())
+    if kind_of(expression) != "ListAgg":
+        return False
+    listed = expression.child()
+    value = listed.child() if kind_of(listed) == "Cast" else listed  # numbers are listed as texts
+    ordered = [each.child() for each in scala_seq(expression.orderExpressions())]
+    return any(order.semanticEquals(each) for order in ordered for each in (listed, value))
 
 
 def _rejection(what: str) -> Rejected:
