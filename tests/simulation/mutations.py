@@ -149,6 +149,7 @@ class _NeverSync:
         self.fsync_interval_ms = settings.fsync_interval_ms
         self.file_bytes = settings.file_bytes
         self.max_pending_bytes = settings.max_pending_bytes
+        self.inline_bytes = settings.inline_bytes
 
 
 def producers_missing_in_segments(patch: Patch) -> None:

@@ -405,6 +405,7 @@ def _settings(chance: random.Random, groups: GroupSettings) -> Settings:
             fsync_interval_ms=chance.choice((10, 100, 500)),
             file_bytes=chance.choice((600, 2_000, 20_000)),
             max_pending_bytes=chance.choice((800, 5_000, 100_000)),
+            inline_bytes=0,
         ),
         buffer=BufferSettings(
             memory_bytes=memory,

@@ -22,6 +22,8 @@ CALLS: Final = (
     *("fsync", "fdatasync", "sync", "stat", "lstat", "fstat", "access", "ftruncate", "posix_fallocate"),
 )
 """Functions of `os` that no audit hook hears of."""
+DECIDED: Final = ("_write_inline",)
+"""Functions that may block the loop for a moment: small writes of an idle disk WAL, by decision 0030."""
 HARMLESS: Final = ("/proc/", "<frozen importlib")
 """Files that are no files; and what is imported on first use, once."""
 
@@ -50,6 +52,8 @@ def watch(armed_path: str, found_path: str, *, ours: str = "/streamhouse/") -> N
         words = [str(args), *(frame.filename for frame in stack)]
         frames = [frame for frame in stack if ours in frame.filename]
         if not frames or any(harmless in word for word in words for harmless in HARMLESS):
+            return
+        if any(frame.name in DECIDED for frame in frames):
             return
         line = f"{event} at {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}\n"
         if line not in seen:

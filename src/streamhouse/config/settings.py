@@ -244,6 +244,14 @@ class WalSettings(Section, frozen=True, kw_only=True):
     max_pending_bytes: Annotated[int, about("maximum bytes not yet durable; further appends are rejected", gt=0)] = (
         256 * MIB
     )
+    inline_bytes: Annotated[
+        int,
+        about(
+            "disk WAL: largest write of an idle log that the event loop does itself, without waking a thread; not with "
+            "fsync=always or encryption; 0: never",
+            ge=0,
+        ),
+    ] = 64 * 1024
     window_ms: Annotated[
         int,
         about(

@@ -3,12 +3,15 @@
 import asyncio
 import random
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from streamhouse.broker.wal.base import Wal
 from streamhouse.broker.wal.disk_recovery import DiskWalRecovery
+from streamhouse.broker.wal.disk_wal import INLINE_PAUSE_S, SLOW_WRITE_S
 from streamhouse.errors import AppendFailed, Misconfigured, Overloaded
 from streamhouse.format.wal_file import FILE_HEADER_BYTES, WalEntry
 from streamhouse.model.names import Epoch, PartitionId, SessionId
@@ -195,6 +198,116 @@ async def test_a_session_can_not_begin_twice(files: SimFiles) -> None:
 async def test_a_session_id_that_is_no_plain_name_is_refused(files: SimFiles, session: str) -> None:
     with pytest.raises(Misconfigured, match="can't name a directory"):
         await open_wal(files, session=SessionId(session))
+
+
+# --- small groups of an idle log
+
+
+class Jobs:
+    """Counts what the loop gives to worker threads."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        loop = asyncio.get_running_loop()
+        plain_call = loop.run_in_executor
+
+        def counted(executor: Any, call: Callable[..., Any], *args: Any) -> Any:
+            self.count += 1
+            return plain_call(executor, call, *args)
+
+        monkeypatch.setattr(loop, "run_in_executor", counted)
+
+
+@pytest.mark.parametrize(
+    ("settings", "batch", "is_inline"),
+    [
+        ({"fsync": "never"}, b"small", True),
+        ({"fsync": "interval"}, b"small", True),
+        ({"fsync": "always"}, b"small", False),
+        ({"fsync": "never"}, bytes(70_000), False),
+        ({"fsync": "never", "inline_bytes": 0}, b"small", False),
+    ],
+)
+async def test_a_small_group_of_an_idle_log_needs_no_thread_unless_it_is_synced(
+    files: SimFiles, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], batch: bytes, is_inline: bool
+) -> None:
+    wal = await open_wal(files, **settings)
+    await wal.append([entry(0)])
+    jobs = Jobs(monkeypatch)
+    for number in range(1, 4):
+        await wal.append([entry(number, batch)])
+    assert jobs.count == (0 if is_inline else 3)
+    await wal.aclose(remove=False)
+    assert [found.base for found in await read_all(files)] == [0, 1, 2, 3]
+
+
+async def test_while_a_sync_is_under_way_the_loop_writes_nothing_itself(clock: ManualClock) -> None:
+    gate = Gate("sync")
+    files = SimFiles(random.Random(1), slow=gate)
+    wal = await open_wal(files, fsync="interval", clock=clock)
+    await wal.append([entry(0)])
+    await clock.advance(0.1)
+    await until(gate.reached)
+    writers: list[str] = []
+    files._slow = lambda what: writers.append(threading.current_thread().name) if what == "write" else None
+    await wal.append([entry(1)])
+    assert writers
+    assert writers[0].startswith("wal")
+    gate.open()
+    await wal.aclose(remove=True)
+
+
+async def test_after_a_slow_write_on_the_loop_the_worker_writes_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, clock: ManualClock
+) -> None:
+    took_s = 0.0
+
+    def slow(what: str) -> None:
+        clock._now += took_s if what == "write" else 0
+
+    wal = await open_wal(SimFiles(random.Random(1), slow=slow), fsync="never", clock=clock)
+    await wal.append([entry(0)])
+    jobs = Jobs(monkeypatch)
+    took_s = SLOW_WRITE_S
+    await wal.append([entry(1)])
+    took_s = 0.0
+    assert jobs.count == 0
+    await wal.append([entry(2)])
+    assert jobs.count == 1
+    await clock.advance(INLINE_PAUSE_S)
+    await wal.append([entry(3)])
+    assert jobs.count == 1
+    await wal.aclose(remove=True)
+
+
+async def test_a_write_on_the_loop_that_fails_ends_the_log(files: SimFiles) -> None:
+    wal = await open_wal(files, fsync="never")
+    await wal.append([entry(0)])
+    files.fill_up_after(10)
+    with pytest.raises(AppendFailed):
+        await wal.append([entry(1)])
+    assert wal.failed is not None
+    with pytest.raises(AppendFailed):
+        await wal.append([entry(2)])
+    await wal.aclose(remove=False)
+    assert [found.base for found in await read_all(files)] == [0]
+
+
+async def test_appends_that_waited_for_a_large_group_are_acknowledged_after_it() -> None:
+    gate = Gate("write")
+    files = SimFiles(random.Random(1), slow=gate)
+    wal = await open_wal(files, fsync="never")
+    done: list[int] = []
+    first = wal.append([entry(0, bytes(100_000))])
+    await until(gate.reached)
+    second = wal.append([entry(1)])
+    for number, commit in enumerate((first, second)):
+        commit.add_done_callback(lambda _, number=number: done.append(number))  # type: ignore[misc]
+    gate.open()
+    await asyncio.wait({first, second})
+    await settle()
+    assert done == [0, 1]
+    await wal.aclose(remove=True)
 
 
 # --- the policy in between

@@ -1,6 +1,7 @@
 """Disk WAL: append-only local files, written by group commit.
 
 Data path   log -> **append** (queue, on the loop) -> worker thread: writev, fsync by policy -> future of the group
+            a small group of an idle log is written on the loop itself (decision 0030)
 Owns        the session's directory and its lock; groups and their order; when a file is synced; the end of the log
 Leaves      entry bytes to `format.wal_file`, the choice of files and blocking steps to `disk_files`
 
@@ -55,6 +56,9 @@ log: Final = logging.getLogger(__name__)
 
 MAX_GROUP_BYTES: Final = 8 * 1024 * 1024
 RENEW_BYTES: Final = 4 * 1024 * 1024
+SLOW_WRITE_S: Final = 0.002
+INLINE_PAUSE_S: Final = 1.0
+"""After a write on the event loop that took `SLOW_WRITE_S`, the worker thread writes everything for this long."""
 _RETRY_AFTER_S: Final = 0.1
 _POLICIES: Final = ("always", "interval", "never")
 
@@ -70,6 +74,8 @@ class DiskWalSettings(Protocol):
     def file_bytes(self) -> int: ...
     @property
     def max_pending_bytes(self) -> int: ...
+    @property
+    def inline_bytes(self) -> int: ...
 
 
 class _Group:
@@ -129,6 +135,10 @@ class DiskWal:
         self._writing: _Group | None = None
         self._job: asyncio.Future[None] | None = None
         self._is_due = False
+        # With `always` every group waits for a sync, which only the worker may do.
+        self._inline_bytes = settings.inline_bytes if settings.fsync != "always" and keys is None else 0
+        self._inline_from = 0.0
+        """Monotonic time from which groups may be written on the event loop."""
         self._current: WalFile | None = None
         """The file written last; it is open."""
         self._retired: list[WalFile] = []
@@ -243,10 +253,40 @@ class DiskWal:
         self._is_due = False
         if self._job is not None or not self._queue:
             return
-        self._writing = group = self._queue.popleft()
+        group = self._queue.popleft()
+        if self._may_write_inline(group):
+            self._write_inline(group)
+            return
+        self._writing = group
         finished = self._finished_before(group.file)
         self._job = self._loop.run_in_executor(self._executor, self._write, group, finished)
         self._job.add_done_callback(partial(self._written, group))
+
+    def _may_write_inline(self, group: _Group) -> bool:
+        """Whether writing the group now costs less than waking the worker and is unlikely to block: it is small, the
+        last of the queue and for the open file, and no sync is under way."""
+        return (
+            group.size_bytes <= self._inline_bytes
+            and not self._queue
+            and group.file is self._current
+            and group.file.handle is not None
+            and self._sync_job is None
+            and self._clock.monotonic() >= self._inline_from
+        )
+
+    def _write_inline(self, group: _Group) -> None:
+        """Write on the event loop. A disk that turns out to be slow is left to the worker for a while."""
+        assert group.file.handle is not None
+        began = self._clock.monotonic()
+        try:
+            group.file.handle.write(group.buffers)
+        except Exception as error:  # noqa: BLE001 - as in the worker, whatever it is ends the log
+            self._finish_group(group, error)
+            return
+        ended = self._clock.monotonic()
+        if ended - began >= SLOW_WRITE_S:
+            self._inline_from = ended + INLINE_PAUSE_S
+        self._finish_group(group, None)
 
     def _finished_before(self, file: WalFile) -> WalFile | None:
         """The previous file if the worker must close it."""
@@ -276,12 +316,17 @@ class DiskWal:
 
     def _written(self, group: _Group, job: asyncio.Future[None]) -> None:
         self._job = self._writing = None
+        self._finish_group(group, _error_of(job))
+        if self._ending.error is None:
+            self._write_next()
+
+    def _finish_group(self, group: _Group, error: Exception | None) -> None:
+        """The group is written, or the log has failed."""
         group.file.groups -= 1
         self._queued_bytes -= group.size_bytes
-        if (error := _error_of(job)) is not None:
+        if error is not None:
             self._fail(error, group)
             return
-        self._write_next()
         self._dirty.set()
         if not group.commit.done():
             group.commit.set_result(None)
