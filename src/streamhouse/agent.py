@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
-from streamhouse import console
+from streamhouse import __version__, console
 from streamhouse.allocator import keep_memory
 from streamhouse.broker.admin.orphan_adoption import AdoptionReport as AdoptionReport
 from streamhouse.broker.admin.orphan_adoption import recover_stores
@@ -33,6 +33,7 @@ from streamhouse.broker.broker import Broker
 from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.heartbeat import SessionStore, open_heartbeats
 from streamhouse.broker.metrics import BrokerMetrics
+from streamhouse.broker.record_traces import RecordTraces
 from streamhouse.broker.wal.disk_recovery import DiskWalFactory, DiskWalRecovery
 from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.clock import Clock, Ids, SystemClock, limited
@@ -56,6 +57,8 @@ from streamhouse.stores.objects.startup_check import check_store
 from streamhouse.stores.objects.watched import WatchedStore
 from streamhouse.stores.objects.wrapping_keys import require_keys
 from streamhouse.telemetry import configure_logging
+from streamhouse.tracing import SpanExporter, Tracer
+from streamhouse.tracing.exporter import export_headers
 from streamhouse.wire.agent_login import agent_login
 from streamhouse.wire.http.agent_client import HttpFreezeClient
 from streamhouse.wire.http.port import HttpPort
@@ -378,6 +381,7 @@ async def _open_dependencies(
         partial(open_heartbeats, partial(_session_store, metadata, paths.metadata_url, settings))
     )
     stack.push_async_callback(heartbeats.aclose)
+    traces = await _open_traces(settings, listeners, clock, ids, registry, stack)
     login = agent_login(settings, secrets, kafka=listeners.kafka[0], http=listeners.http[0], clock=clock)
     agents = KafkaAgentClient(settings.peers, clock=clock, login=login)
     freezes = HttpFreezeClient(settings.peers, login=login)
@@ -403,6 +407,7 @@ async def _open_dependencies(
         puts=objects.puts,
         store_url=paths.store_url,
         data_keys=keys,
+        traces=traces,
     )
 
 
@@ -420,6 +425,29 @@ def _make_http_server(
 
     app = make_app(broker, registry, cluster_id=cluster_id, grpc=grpc, console=console.PAGES, peers=peers)
     return HttpServer(broker.settings.http, app, listeners)
+
+
+async def _open_traces(
+    settings: Settings,
+    listeners: _Listeners,
+    clock: Clock,
+    ids: Ids,
+    registry: CollectorRegistry,
+    stack: AsyncExitStack,
+) -> RecordTraces | None:
+    """None without a collector."""
+    if not settings.tracing.endpoint:
+        return None
+    tracer = Tracer(settings.tracing, clock=clock, ids=ids)
+    resource = {
+        "service.name": "streamhouse",
+        "service.version": __version__,
+        "service.instance.id": str(listeners.kafka[0].advertised),
+    }
+    exporter = SpanExporter(tracer, resource=resource, headers=export_headers(os.environ), clock=clock)
+    exporter.start()
+    stack.push_async_callback(asyncio.to_thread, exporter.stop)
+    return RecordTraces(tracer, registry)
 
 
 def _open_keys(settings: Settings, clock: Clock) -> "DataKeys | None":

@@ -1,4 +1,4 @@
-"""Log formats, and `RateLimitedLog` for lines that clients could otherwise cause without limit.
+"""Log formats, request ids, and `RateLimitedLog` for lines that clients could otherwise cause without limit.
 
 A line is an event with fields: `log.info("segment published", extra={"key": key, "bytes": size})`.
 """
@@ -6,16 +6,34 @@ A line is an event with fields: `log.info("segment published", extra={"key": key
 import datetime
 import json
 import logging
+import re
 import sys
+from contextvars import ContextVar
 from typing import Final
 
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _MAX_FIELD: Final = 500
 
 
+REQUEST_ID: Final = "x-request-id"
+"""The name of the header, and of gRPC's metadata."""
+
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,64}")
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+"""The id of the request that the current task works for; its log lines carry it."""
+
+
+def is_request_id(text: str) -> bool:
+    """Whether a client's id may be used: 1 to 64 letters, digits and signs."""
+    return _REQUEST_ID.fullmatch(text) is not None
+
+
 def fields_of(record: logging.LogRecord) -> dict[str, object]:
-    """What the event carries besides its text."""
-    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    """What the event carries besides its text, and the id of the request that it belongs to."""
+    fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    if known := request_id.get():
+        fields.setdefault("request_id", known)
+    return fields
 
 
 def _plain(value: object) -> str:

@@ -67,6 +67,7 @@ from streamhouse.model.group import OFFSETS_TOPIC
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
 from streamhouse.model.record import Acks, NewRecord
 from streamhouse.model.topic import Topic
+from streamhouse.tracing import Tracer
 
 log = logging.getLogger(__name__)
 
@@ -149,6 +150,12 @@ class Broker:
 
     def __repr__(self) -> str:
         return f"<Broker session={self.agent_session!r} budget={self.budget!r}>"
+
+    @property
+    def tracer(self) -> Tracer | None:
+        """None if tracing is off."""
+        traces = self._dependencies.traces
+        return None if traces is None else traces.tracer
 
     # --- lifecycle
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from streamhouse.broker.heartbeat import HeartbeatRunner
+from streamhouse.broker.record_traces import RecordTraces
 from streamhouse.broker.wal.base import Wal, WalRecovery
 from streamhouse.clock import AgreedTime, Clock, Ids, StoreClock
 from streamhouse.config import Settings
@@ -180,7 +181,7 @@ class Dependencies:
 
     `wal_factory` opens this agent's WAL; `foreign_wals` are the kinds that it can recover. `store_url` is the URL of
     the object store for readers that need no agent; it never contains credentials. `data_keys`: of encryption at rest;
-    None: there is none.
+    None: there is none. `traces`: None if tracing is off.
     """
 
     settings: Settings
@@ -203,6 +204,7 @@ class Dependencies:
     secrets: Secrets = field(default_factory=Secrets)
     issuer: TokenVerifier | None = None
     data_keys: DataKeys | None = None
+    traces: RecordTraces | None = None
 
     async def agreed_now_ms(self) -> int:
         """The time for deleting user data by age: the earlier of the agent's clock and the metadata store's, so that a

@@ -65,6 +65,7 @@ from streamhouse.config.settings import (
     TopicSettings,
     WalSettings,
 )
+from streamhouse.config.tracing import TracingSettings
 
 __all__ = [
     "FLAGS",
@@ -105,6 +106,7 @@ __all__ = [
     "StoreSettings",
     "TableSettings",
     "TopicSettings",
+    "TracingSettings",
     "TransactionSettings",
     "ViewSettings",
     "WalSettings",

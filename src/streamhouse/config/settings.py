@@ -21,6 +21,7 @@ from streamhouse.config.pipelines import (
 )
 from streamhouse.config.quotas import QuotaSettings
 from streamhouse.config.security import SecuritySettings
+from streamhouse.config.tracing import TracingSettings
 
 
 class AgentSettings(Section, frozen=True, kw_only=True):
@@ -611,3 +612,4 @@ class Settings(Section, frozen=True, kw_only=True):
     security: SecuritySettings = SecuritySettings()
     encryption: EncryptionSettings = EncryptionSettings()
     quotas: QuotaSettings = QuotaSettings()
+    tracing: TracingSettings = TracingSettings()

@@ -149,6 +149,9 @@ class From:
     def time_remaining(self) -> float | None:
         return None
 
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return ()
+
     async def abort(self, code: Any, details: str, metadata: Any) -> None:
         self.code, self.details = code, details
         raise grpc.aio.AbortError(details)

@@ -74,6 +74,7 @@ class Fetcher:
         self._may_acknowledge = context.session_manager.may_acknowledge
         self._alone = dependencies.single_agent
         self._clock = dependencies.clock
+        self._traces = dependencies.traces
 
     def configure(self, settings: FetchSettings) -> None:
         """Apply new limits from the next request on."""
@@ -132,6 +133,7 @@ class Fetcher:
     async def _fetch_one(
         self, item: PartitionFetch, max_bytes: int, poll: LongPoll, *, at_least_one: bool
     ) -> FetchResult:
+        began_ns = 0 if self._traces is None else self._traces.tracer.now_ns()
         try:
             log = await self._open_log(item.name)
             poll.watch(log)
@@ -152,6 +154,9 @@ class Fetcher:
                 raise LeaseLost([log.name], why="the heartbeat is late, another agent may lead it now")
         except StreamhouseError as error:
             return FetchResult(name=item.name, error=error)
+        if records and self._traces is not None:
+            end = iter_batches(records[-1])[-1].end
+            self._traces.fetched(item.name, log.partition, item.offset, end, start_ns=began_ns)
         return FetchResult(
             name=item.name,
             high_watermark=log.high_watermark,

@@ -31,6 +31,7 @@ from streamhouse.model.record import Acks, NewRecord, Receipt
 from streamhouse.model.topic import Topic, TopicConfig
 from streamhouse.model.topic_settings import MAX_LONG
 from streamhouse.retry import RetryDeadline
+from streamhouse.tracing import HEADER, SpanContext, current_context
 
 CONFIG_FRESH_S: Final = 1.0
 MAX_CONFIGS: Final = 1000
@@ -153,6 +154,21 @@ class BatchBuilder:
         return valid
 
 
+def with_trace(records: Sequence[NewRecord], context: SpanContext | None) -> Sequence[NewRecord]:
+    """The records with the request's trace in a header, so that leaders and consumers can follow it; those that have
+    one of their own keep it. Calls with an idempotency key are left as they are: a retry has another trace, and must be
+    the same records."""
+    if context is None or not context.is_sampled:
+        return records
+    header = (HEADER, context.traceparent.encode())
+    return [
+        record
+        if any(name == HEADER for name, _ in record.headers)
+        else record._replace(headers=(*record.headers, header))
+        for record in records
+    ]
+
+
 RecordResult = Receipt | StreamhouseError
 
 NOT_TRIED: Final = Unavailable("the record was not tried")
@@ -181,6 +197,8 @@ class PublishService:
         deadline = self._dependencies.deadline(timeout_s)
         target = await self._topic(topic, deadline)
         results: list[RecordResult] = [NOT_TRIED] * len(records)
+        if idempotency_key is None and self._dependencies.traces is not None:
+            records = with_trace(records, current_context())
         key = IdempotencyKey(idempotency_key, records) if idempotency_key is not None else None
         builder = BatchBuilder(
             self._dependencies,

@@ -18,6 +18,7 @@ from streamhouse.broker.context import BrokerContext
 from streamhouse.broker.partition.batch_decoder import StoredSize
 from streamhouse.broker.partition.log import PartitionLog, PendingAppend
 from streamhouse.broker.partition.topic_rules import RuleViolation, find_violation
+from streamhouse.broker.record_traces import TRACED_PER_BATCH
 from streamhouse.broker.schemas.record_validation import SchemaCheck
 from streamhouse.errors import (
     BadRecords,
@@ -48,6 +49,7 @@ from streamhouse.format.records import (
     stored_payload,
     validate_payload,
 )
+from streamhouse.format.trace_headers import find_traceparents
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.schema import Check
 from streamhouse.model.topic import RecordPart
@@ -67,10 +69,12 @@ VERIFICATIONS: Final = 3
 
 
 class Inspection(NamedTuple):
-    """The summary of a batch's records, and their schema ids if the topic validates them."""
+    """The summary of a batch's records; their schema ids if the topic validates them; if tracing is on, the traces that
+    some of them carry."""
 
     summary: RecordsSummary
     schema_ids: Mapping[RecordPart, SchemaIds]
+    traceparents: Sequence[tuple[int, str]] = ()
 
 
 class TransactionStart(NamedTuple):
@@ -112,6 +116,7 @@ class AppendService:
         # A single agent knows all rejections, because it made them itself.
         self._settle_s = 0.0 if dependencies.single_agent else dependencies.settings.producers.settle_s
         self._gap_guard = context.gap_guard
+        self._traces = dependencies.traces
 
     def __repr__(self) -> str:
         return f"<AppendService {self._gap_guard!r} {self._budget!r}>"
@@ -125,6 +130,7 @@ class AppendService:
     ) -> PendingAppend:
         """Check, admit and append one batch; raises `Retriable` if it may be sent again. `inspection` is the result of
         `inspect_ahead`."""
+        began_ns = 0 if self._traces is None else self._traces.tracer.now_ns()
         try:
             opened = await self._open_log(name)
             if len(data) > opened.config.max_message_bytes:
@@ -135,7 +141,7 @@ class AppendService:
                 inspection = await self._inspect(data, header, checks)
                 if header.codec:  # decompressing in a thread took time
                     opened = await self._open_log(name)
-            summary, schema_ids = inspection
+            summary, schema_ids, traceparents = inspection
             if (
                 violation := find_violation(summary, opened.config, now_ms=self._dependencies.clock.now_ms())
             ) is not None:
@@ -151,7 +157,12 @@ class AppendService:
                 opened = await self._verified(name, header, transaction)
             elif not opened.gate.is_open:
                 await opened.gate.wait()
-            return self._place(opened, header, data)
+            pending = self._place(opened, header, data)
+            if self._traces is not None and pending.commit is not None:
+                self._traces.appended(
+                    name, opened.partition, pending.base_offset, traceparents, pending.commit, start_ns=began_ns
+                )
+            return pending
         except Rejected:
             raise
         except StreamhouseError:  # the client will send the same batch again
@@ -254,7 +265,8 @@ class AppendService:
     def _open(self, data: Buffer, header: BatchHeader, parts: Sequence[RecordPart], limit_bytes: int) -> Inspection:
         payload = stored_payload(data, header, limit_bytes)
         summary = validate_payload(payload, header, max_headers=self._settings.max_record_headers)
-        return Inspection(summary, {part: schema_ids_in(payload, header, part=part) for part in parts})
+        traced = [] if self._traces is None else find_traceparents(payload, header, limit=TRACED_PER_BATCH)
+        return Inspection(summary, {part: schema_ids_in(payload, header, part=part) for part in parts}, traced)
 
     async def inspect_ahead(self, batches: Sequence[tuple[TopicPartition, Buffer]]) -> list[Inspection | None]:
         """Decompress the batches of a request together, in few trips to a thread. None for batches that are malformed,

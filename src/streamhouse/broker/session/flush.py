@@ -251,6 +251,8 @@ class Flusher:
     async def _store(self, shares: Sequence[_Share]) -> None:
         if not shares:
             return
+        traces = self._dependencies.traces
+        began_ns = 0 if traces is None else traces.tracer.now_ns()
         now = self._dependencies.agreed_time()
         since = self._dependencies.clock.monotonic() - self._dependencies.settings.fetch.keep_flushed_s
         read = {item.partition for item, _ in shares if item.fetched_at > since}
@@ -265,6 +267,10 @@ class Flusher:
         published = await self._register(commit, taken)
         if published:
             self._reader.keep(key, kept)
+            if traces is not None:
+                for share in published:
+                    flushed = share.log
+                    traces.flushed(flushed.name, flushed.partition, flushed.flushed_end, share.end, start_ns=began_ns)
             await self._settle(commit, published)
 
     async def _put(self, encoded: EncodedSegment) -> str:

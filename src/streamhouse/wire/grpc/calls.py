@@ -18,11 +18,12 @@ from urllib.parse import unquote
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from streamhouse.clock import Clock
+from streamhouse.clock import Clock, Ids
 from streamhouse.config import GrpcSettings, is_loopback
 from streamhouse.errors import Overloaded, Rejected, Stopping, StreamhouseError, TooFast
 from streamhouse.model.needs import Needs
-from streamhouse.telemetry import RateLimitedLog
+from streamhouse.telemetry import REQUEST_ID, RateLimitedLog, is_request_id, request_id
+from streamhouse.tracing import HEADER, SpanKind, Tracer, parse_traceparent
 from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.client_limits import RejectionBackoff, TokenBuckets
 from streamhouse.wire.grpc.errors import code_of, metadata_of
@@ -31,6 +32,7 @@ from streamhouse.wire.user_throttle import UserThrottle
 
 log = logging.getLogger(__name__)
 
+REQUEST_ID_CHARS: Final = 16
 RETRY_AFTER_S: Final = 0.1
 """When a call that was rejected for too many bytes in flight may be retried."""
 
@@ -87,8 +89,18 @@ class TooManyCallsError(Exception):
 class CallRunner:
     """The calls of one server."""
 
-    def __init__(self, settings: GrpcSettings, metrics: GrpcMetrics, clock: Clock, log_in: LogIn) -> None:
+    def __init__(
+        self,
+        settings: GrpcSettings,
+        metrics: GrpcMetrics,
+        clock: Clock,
+        log_in: LogIn,
+        *,
+        tracer: Tracer | None = None,
+    ) -> None:
         self.settings = settings
+        self._tracer = tracer
+        self._ids = Ids()
         self._log_in = log_in
         self.needs: dict[str, Needs] = {}
         """What each method needs, by its name."""
@@ -134,9 +146,10 @@ class CallRunner:
 
         async def respond(messages: AsyncIterator[bytes], context: Any) -> bytes:
             received_at, timeout_s = self._clock.monotonic(), self._timeout_s(context)
+            self._identify(context)
             try:
                 self._take_token(context)
-                with self._counted(context):
+                with self._counted(context), self._traced(name, context):
                     async with asyncio.timeout(timeout_s) as timer:
                         access = await self._log_in(context)
                         raw = await self.first_message(messages)
@@ -216,12 +229,13 @@ class CallRunner:
     async def _run(self, name: str, context: Any, work: Callable[[], Awaitable[None]]) -> None:
         task, received_at = asyncio.current_task(), self._clock.monotonic()
         assert task is not None
+        self._identify(context)
         self._streams.add(task)
         self._metrics.streams.inc()
         try:
             if self._stopping:
                 raise Stopping("the agent is stopping")
-            with self._counted(context):
+            with self._counted(context), self._traced(name, context):
                 await work()
         except asyncio.CancelledError:
             if not self._stopping:
@@ -289,6 +303,22 @@ class CallRunner:
             if not self._by_address[client]:
                 del self._by_address[client]
 
+    def _identify(self, context: Any) -> None:
+        """Give the call an id, the client's if it sent one."""
+        known = metadata_value(context, REQUEST_ID)
+        request_id.set(known if is_request_id(known) else self._ids.token()[:REQUEST_ID_CHARS])
+
+    @contextmanager
+    def _traced(self, name: str, context: Any) -> Iterator[None]:
+        """A span for the call, below the client's."""
+        if self._tracer is None:
+            yield
+            return
+        attributes = {"rpc.system": "grpc", "rpc.method": name, "streamhouse.request_id": request_id.get()}
+        parent = parse_traceparent(metadata_value(context, HEADER))
+        with self._tracer.span(f"streamhouse.v1/{name}", parent, kind=SpanKind.SERVER, attributes=attributes):
+            yield
+
     def _wait_s(self, context: Any) -> float:
         """Return how long until the client may call; 0 takes a token."""
         return self._buckets.take(client_of(context.peer()), self._clock.monotonic())
@@ -312,7 +342,15 @@ class CallRunner:
     async def _abort(self, context: Any, name: str, status: CallStatus, received_at: float) -> None:
         self._metrics.ended(name, status.code)
         await self._delay_rejection(context, name, received_at)
-        await context.abort(status.code, status.text, status.metadata)
+        await context.abort(status.code, status.text, (*status.metadata, (REQUEST_ID, request_id.get())))
+
+
+def metadata_value(context: Any, name: str) -> str:
+    """The first value of the client's metadata with this name; empty without one."""
+    for key, value in context.invocation_metadata() or ():
+        if key == name and isinstance(value, str):
+            return value
+    return ""
 
 
 def client_of(peer: str) -> str:

@@ -197,7 +197,7 @@ class GrpcServer:
         for spec, server, _ in self._listening:
             user_of = self._tls.user_of if self._tls is not None and spec.protocol.has_tls else no_user
             log_in = partial(_log_in, authenticator, spec, user_of)
-            calls = CallRunner(self._settings, metrics, clock, log_in)
+            calls = CallRunner(self._settings, metrics, clock, log_in, tracer=broker.tracer)
             self._calls.append(calls)
             services = services_of(
                 calls, broker, clock=clock, cluster_id=cluster_id, address=advertised or self.address

@@ -119,4 +119,4 @@ def make_app(
     authentication = Authentication(
         app, authenticator, open_paths=open_paths, open_below=PREFIX, quotas=broker.security.quotas, clock=SystemClock()
     )
-    return RequestLimits(authentication, limits, http_metrics)
+    return RequestLimits(authentication, limits, http_metrics, tracer=broker.tracer)

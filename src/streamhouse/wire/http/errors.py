@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from streamhouse import errors
+from streamhouse.telemetry import request_id
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ STATUS: Final[Mapping[type[errors.StreamhouseError], int]] = {
     errors.Overloaded: 429,
     errors.TooFast: 429,
     errors.Unavailable: 503,
+    errors.DataKeyUnavailable: 503,
     errors.Stopping: 503,
     errors.Rejected: 422,
     errors.Misconfigured: 500,
@@ -187,13 +189,15 @@ class FieldError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a request was rejected or failed (RFC 9457); `errors` lists the wrong fields of the request."""
+    """Why a request was rejected or failed (RFC 9457); `errors` lists the wrong fields of the request,
+    `request_id` finds it in the agent's log."""
 
     type: str
     title: str
     status: int
     detail: str
     errors: Sequence[FieldError] = ()
+    request_id: str = ""
 
 
 # --- requests that never reach the broker
@@ -292,6 +296,8 @@ def problem_of(error: errors.StreamhouseError) -> Problem:
 
 
 def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    if not problem.request_id:
+        problem = msgspec.structs.replace(problem, request_id=request_id.get())
     return Response(msgspec.json.encode(problem), status_code=problem.status, media_type=PROBLEM_JSON, headers=headers)
 
 

@@ -1,7 +1,8 @@
 """Middleware of the HTTP port: request limits, the rules for browsers, and metrics.
 
 Data path   server -> **middleware** -> router of the app
-Owns        the limits of concurrent requests and of requests per second, delays of repeated errors, metrics
+Owns        the limits of concurrent requests and of requests per second, delays of repeated errors, metrics, the id
+            and the span of a request
 Leaves      single operations to `endpoint`
 
 A page of another site must not use a browser to reach an agent on its user's machine or network:
@@ -18,14 +19,17 @@ from functools import cache, lru_cache
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from streamhouse.clock import Clock, SystemClock
+from streamhouse.clock import Clock, Ids, SystemClock
 from streamhouse.config import HttpSettings
-from streamhouse.telemetry import RateLimitedLog
+from streamhouse.telemetry import REQUEST_ID, RateLimitedLog, is_request_id, request_id
+from streamhouse.tracing import HEADER, Span, SpanKind, Tracer, parse_traceparent
 from streamhouse.wire.client_limits import RejectionBackoff, TokenBuckets
 from streamhouse.wire.http.errors import AmbiguousLength, ForeignOrigin, TooManyRequests, error_response
+
+_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
 class HttpMetrics:
@@ -45,6 +49,13 @@ class HttpMetrics:
             "refusals that were held back because the client asks again and again",
             registry=registry,
         )
+        self.seconds = Histogram(
+            "streamhouse_http_request_seconds",
+            "time from a request to the start of its answer, long polls included",
+            ["method"],
+            registry=registry,
+            buckets=_BUCKETS_S,
+        )
         cut = Counter("streamhouse_http_cut", "clients that were cut off", ["why"], registry=registry)
         self.answered = cache(lambda method, route, status: requests.labels(method, route, status))
         self.cut = cache(lambda why: cut.labels(why))
@@ -56,15 +67,25 @@ SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 METHODS: Final = SAFE | {"POST", "PUT", "PATCH", "DELETE"}
 UNMATCHED: Final = "unmatched"
 REJECTED: Final = 400
+SERVER_ERROR: Final = 500
+REQUEST_ID_CHARS: Final = 16
 TOO_MANY_REQUESTS: Final = 429
 """Never delayed: there are too many concurrent requests already, and the response says when to retry."""
 
 
 class RequestLimits:
     def __init__(
-        self, app: ASGIApp, settings: HttpSettings, metrics: HttpMetrics, *, clock: Clock | None = None
+        self,
+        app: ASGIApp,
+        settings: HttpSettings,
+        metrics: HttpMetrics,
+        *,
+        clock: Clock | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.app = app
+        self._ids = Ids()
+        self._tracer = tracer
         self.clock = clock or SystemClock()
         self._rejections = RejectionBackoff(
             settings.failures_per_s, max_delay_s=settings.max_failure_delay_s, clients=settings.rate_clients
@@ -86,19 +107,37 @@ class RequestLimits:
         if scope["type"] != "http":
             return
         received_at = self.clock.monotonic()
+        known = header_of(scope, REQUEST_ID)
+        request_id.set(known if is_request_id(known) else self._ids.token()[:REQUEST_ID_CHARS])
 
         async def refuse() -> None:
             await self._hold_back(scope, received_at)
 
-        seen = _RequestMeter(scope, receive, send, self.metrics, refuse)
+        seen = _RequestMeter(scope, receive, send, self.metrics, refuse, self.clock)
         self._busy += 1
         self.metrics.busy.set(self._busy)
         try:
-            await self._admit(scope, seen)
+            await (self._admit(scope, seen) if self._tracer is None else self._traced(self._tracer, scope, seen))
         finally:
             self._busy -= 1
             self.metrics.busy.set(self._busy)
             seen.count()
+
+    async def _traced(self, tracer: Tracer, scope: Scope, seen: "_RequestMeter") -> None:
+        parent = parse_traceparent(header_of(scope, HEADER))
+        with tracer.span(scope["method"], parent, kind=SpanKind.SERVER) as span:
+            seen.span = span
+            await self._admit(scope, seen)
+            if span is not None:
+                route = route_of(scope.get("endpoint"))
+                span.name = f"{scope['method']} {route}"
+                span.attributes = {
+                    "http.request.method": scope["method"],
+                    "http.route": route,
+                    "http.response.status_code": seen.status,
+                    "streamhouse.request_id": request_id.get(),
+                }
+                span.error = f"HTTP {seen.status}" if seen.status >= SERVER_ERROR else ""
 
     async def _admit(self, scope: Scope, seen: "_RequestMeter") -> None:
         try:
@@ -136,11 +175,20 @@ class _RequestMeter:
     """Counts bytes and status of one request."""
 
     def __init__(
-        self, scope: Scope, receive: Receive, send: Send, metrics: HttpMetrics, refuse: Callable[[], Awaitable[None]]
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        metrics: HttpMetrics,
+        refuse: Callable[[], Awaitable[None]],
+        clock: Clock,
     ) -> None:
         self._scope, self._receive, self._send, self._refuse = scope, receive, send, refuse
         self._metrics = metrics
-        self._status = 0
+        self._clock = clock
+        self._began_at = clock.monotonic()
+        self.span: Span | None = None
+        self.status = 0
 
     async def receive(self) -> Message:
         message = await self._receive()
@@ -150,17 +198,34 @@ class _RequestMeter:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self._status = message["status"]
-            if self._status >= REJECTED and self._status != TOO_MANY_REQUESTS:
+            self.status = message["status"]
+            self._observe()
+            message["headers"] = [*message.get("headers", ()), (REQUEST_ID.encode(), request_id.get().encode())]
+            if self.status >= REJECTED and self.status != TOO_MANY_REQUESTS:
                 await self._refuse()
         elif body := message.get("body"):
             self._metrics.bytes_out.inc(len(body))
         await self._send(message)
 
-    def count(self) -> None:
+    def _observe(self) -> None:
+        exemplar = None if self.span is None else {"trace_id": self.span.context.trace_id}
+        seconds = self._clock.monotonic() - self._began_at
+        self._metrics.seconds.labels(self._method).observe(seconds, exemplar)
+
+    @property
+    def _method(self) -> str:
         method = self._scope["method"]
+        return method if method in METHODS else "other"
+
+    def count(self) -> None:
         route = route_of(self._scope.get("endpoint"))
-        self._metrics.answered(method if method in METHODS else "other", route, self._status).inc()
+        self._metrics.answered(self._method, route, self.status).inc()
+
+
+def header_of(scope: Scope, name: str) -> str:
+    """The first value of a header; empty without one."""
+    wanted = name.encode()
+    return next((value.decode("latin-1") for known, value in scope["headers"] if known == wanted), "")
 
 
 def route_of(endpoint: Any) -> str:

@@ -1,10 +1,11 @@
 """Health checks and metrics."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
@@ -12,6 +13,8 @@ from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
 from streamhouse.model.needs import OPEN, needs
 from streamhouse.wire.http.operations import Call, Media, NoQuery, Operation, json_response
+
+OPEN_METRICS: Final = "application/openmetrics-text"
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +31,10 @@ def operations(broker: Broker, registry: CollectorRegistry) -> list[Operation[An
         status = 503 if reason else 200
         return json_response(Health(status="not ready" if reason else "ready", reason=reason), status=status)
 
-    async def metrics(_: Call[NoQuery, None]) -> Response:
+    async def metrics(call: Call[NoQuery, None]) -> Response:
+        if call.accepted == OPEN_METRICS:
+            body: bytes = openmetrics.generate_latest(registry)  # type: ignore[no-untyped-call]
+            return Response(body, media_type=openmetrics.CONTENT_TYPE_LATEST)
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return [
@@ -61,6 +67,9 @@ def operations(broker: Broker, registry: CollectorRegistry) -> list[Operation[An
             summary="Metrics, as Prometheus reads them",
             tag="health",
             query=NoQuery,
-            other_answers=[Media(type="text/plain", about="the text format of Prometheus")],
+            other_answers=[
+                Media(type="text/plain", about="the text format of Prometheus"),
+                Media(type=OPEN_METRICS, about="the same with exemplars, the traces of slow requests"),
+            ],
         ),
     ]
