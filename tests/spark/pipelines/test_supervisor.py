@@ -46,6 +46,7 @@ class MadeUpChild:
         self.key, self.pid, self.is_ready = key, 1, False
         self.heard: list[Command] = []
         self.deadlines: list[float | None] = []
+        self.tokens: dict[int, str] = {}
         self.is_killed = False
         self._on_event = on_event
         self.gone = asyncio.Event()
@@ -53,6 +54,7 @@ class MadeUpChild:
     def send(self, command: Command) -> None:
         if isinstance(command, Renewed):
             self.deadlines.append(command.deadline)
+            self.tokens.update(command.tokens)
         else:
             self.heard.append(command)
 
@@ -119,9 +121,9 @@ class World:
         child.gone.set()
         await watching
 
-    async def started(self) -> MadeUpChild:
+    async def started(self, **assigned: Any) -> MadeUpChild:
         """One pipeline that runs."""
-        self.assigned = [assignment("copies")]
+        self.assigned = [assigned or assignment("copies")]
         await self.step()
         child = self.children["shared"]
         child.say(Ready(jvm_pid=2, spark="4"))
@@ -208,6 +210,26 @@ async def test_a_changed_definition_starts_when_the_old_one_has_ended(world: Wor
     start = child.heard[-1]
     assert isinstance(start, Start)
     assert start.pipeline["revision"] == 2
+
+
+async def test_who_applies_a_pipeline_of_somebody_else_has_a_run_of_his_own(world: World) -> None:
+    """The old run never acts as the new owner, whatever the definition says."""
+    child = await world.started(**assignment("copies", runs_as="User:bob"), token="bob's")
+    starts = [each for each in child.heard if isinstance(each, Start)]
+    assert [each.token for each in starts] == ["bob's"]
+    await world.step()
+    world.assigned = [assignment("copies", runs_as="User:alice") | {"token": "alice's"}]
+    await world.step()
+    await world.step()
+    assert Stop(run=1) in child.heard
+    assert child.tokens == {1: "bob's"}
+    child.say(Ended(run=1, how="stopped"))
+    await world.step()
+    start = child.heard[-1]
+    assert isinstance(start, Start)
+    assert (start.run, start.token) == (2, "alice's")
+    await world.step()
+    assert child.tokens == {1: "bob's", 2: "alice's"}
 
 
 async def test_a_failing_pipeline_is_tried_again_and_leaves_its_neighbour_alone(world: World) -> None:

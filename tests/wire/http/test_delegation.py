@@ -148,3 +148,22 @@ async def test_tokens_of_users_go_over_no_network_that_anybody_reads(make_world:
         refused = await beat("10.0.0.9:9")
         assert (refused.status_code, "needs TLS" in refused.text) == (422, True)
         assert "security.tls_ca" in (await beat("https://10.0.0.9:9")).text
+
+
+@pytest.mark.parametrize("kind", ["sql", "view"])
+async def test_an_owner_sees_the_pipeline_that_runs_as_him_and_nobody_elses(
+    secure: SecureWorld, http: httpx.AsyncClient, kind: str
+) -> None:
+    """A running pipeline asks agents whether it is still there, with the rights of its owner alone."""
+    write = (Operation.WRITE, ResourceType.TOPIC, "sums")
+    alice = await secure.user("alice", (Operation.CREATE, ResourceType.PIPELINE, "totals"), write)
+    bob = await secure.user("bob", (Operation.CREATE, ResourceType.PIPELINE, "mine"), write)
+    definition = SQL if kind == "sql" else {"kind": "view", "text": "CREATE MATERIALIZED VIEW totals AS SELECT 1"}
+    assert (await http.put("/v1/pipelines/totals", json=definition, headers=alice)).is_success
+    paths = ["/v1/pipelines/totals", *(["/v1/views/totals"] if kind == "view" else [])]
+    for path in paths:
+        assert (await http.get(path, headers=alice)).is_success, path
+        assert (await http.get(path, headers=bob)).status_code == 403, path
+    assert (await http.delete("/v1/pipelines/totals", headers=basic("admin"))).is_success
+    for path in paths:
+        assert (await http.get(path, headers=alice)).status_code == 403, path

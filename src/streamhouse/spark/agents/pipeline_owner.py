@@ -39,8 +39,8 @@ class OwnerCheck:
     def __call__(self) -> None:
         try:
             response = run_on_loop(self._response())
-        except AccessDenied:  # who may write the target may not see the pipeline; then its target alone decides
-            return
+        except AccessDenied:  # agents show a pipeline to its owner, as whom it runs
+            raise self._moved("it was dropped, or is somebody else's now") from None
         if response.status == 404:
             raise self._moved("it was dropped")
         if response.status >= 400:

@@ -44,6 +44,8 @@ class PipelineJob:
     lineage: str = ""
     refusal: str = ""
     """Why agents let nobody run it; empty: it may run."""
+    runs_as: str = ""
+    """The user with whose rights it reads and writes; empty: nobody logs in, or nobody owns it."""
 
     @property
     def options(self) -> PipelineOptions:
@@ -55,9 +57,9 @@ class PipelineJob:
         return self.given.get("isolation", "").strip().lower() == "own"
 
     @property
-    def version(self) -> tuple[int, int, int, str]:
-        """The version of the definition that a run executes: a new one needs a new run."""
-        return self.generation, self.revision, self.restarts, self.refusal
+    def version(self) -> tuple[int, int, int, str, str]:
+        """The version of the definition that a run executes, and for whom: a new one needs a new run."""
+        return self.generation, self.revision, self.restarts, self.refusal, self.runs_as
 
     @property
     def has_run(self) -> bool:
@@ -93,6 +95,7 @@ def pipeline_job(pipeline: Mapping[str, Any], *, epoch: int, lineage: str = "", 
         late_rows=(status.get("late_rows") or 0) if is_its_own else 0,
         lineage=lineage,
         refusal=refusal,
+        runs_as=pipeline.get("runs_as") or "",
     )
 
 

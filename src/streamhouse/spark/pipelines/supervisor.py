@@ -103,7 +103,7 @@ class Supervisor:
         self._lease = LeaseDeadline()
         self._cares: dict[str, PipelineState] = {}
         self._definitions: dict[str, Mapping[str, Any]] = {}
-        self._tokens: dict[str, str] = {}
+        self._tokens: dict[tuple[str, str], str] = {}  # by pipeline and the user whom it is a token of
         self._runs: dict[int, _Run] = {}
         self._children: dict[str, RunnerProcess | None] = {}
         self._child_failures: dict[str, tuple[int, float]] = {}
@@ -153,7 +153,10 @@ class Supervisor:
             log.warning("heartbeat failed; error=%s", error)
             return
         self._lease.renewed(sent_at, response["ttl_s"])
-        self._tokens = {each["pipeline"]["name"]: each.get("token", "") for each in response["assigned"]}
+        self._tokens = {
+            (each["pipeline"]["name"], each["pipeline"].get("runs_as") or ""): each.get("token", "")
+            for each in response["assigned"]
+        }
         for child in self._busy():
             child.send(Renewed(deadline=self._lease.deadline, tokens=self._tokens_for(child)))
         for name, count in lines.items():
@@ -164,8 +167,13 @@ class Supervisor:
             self._take(response["assigned"])
 
     def _tokens_for(self, child: RunnerProcess) -> dict[int, str]:
-        known = {number: self._tokens.get(run.job.name, "") for number, run in self._runs.items() if run.child is child}
+        known = {number: self._token_for(run.job) for number, run in self._runs.items() if run.child is child}
         return {number: token for number, token in known.items() if token}
+
+    def _token_for(self, job: PipelineJob) -> str:
+        """Of the user for whom this run was started; one that ends while somebody else has applied the pipeline keeps
+        the token that it has."""
+        return self._tokens.get((job.name, job.runs_as), "")
 
     def _running(self) -> list[dict[str, Any]]:
         """What is ours or still runs here: whatever is left out is given to others."""
@@ -260,7 +268,7 @@ class Supervisor:
         care.started(number)
         child.send(Renewed(deadline=self._lease.deadline))
         pipeline = {**self._definitions[care.job.name], "status": care.status(self._clock.now_ms())}
-        token = self._tokens.get(care.job.name, "")
+        token = self._token_for(care.job)
         child.send(Start(run=number, epoch=care.job.epoch, lineage=care.job.lineage, pipeline=pipeline, token=token))
         self._has_news.set()
 

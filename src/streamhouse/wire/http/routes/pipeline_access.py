@@ -22,12 +22,23 @@ async def require_pipeline(broker: Broker, access: RequestAccess, name: str) -> 
     """Raise `AccessDenied` unless the caller may alter the pipeline, or is the user it runs as."""
     if access.allows(Operation.ALTER, ResourceType.PIPELINE, name):
         return  # each batch of a running pipeline comes here: not an act of administration
+    if not await _is_owner(broker, access, name):
+        access.require(Operation.ALTER, ResourceType.PIPELINE, name)
+
+
+async def require_shown(broker: Broker, access: RequestAccess, kind: ResourceType, name: str) -> None:
+    """Raise `AccessDenied` unless the caller may describe the pipeline or view, or is the user it runs as: a running
+    pipeline asks whether it is still there, and what its view has."""
+    if not access.allows(Operation.DESCRIBE, kind, name) and not await _is_owner(broker, access, name):
+        access.require(Operation.DESCRIBE, kind, name)
+
+
+async def _is_owner(broker: Broker, access: RequestAccess, name: str) -> bool:
     try:
         stored = await broker.pipelines.find(PipelineName(name))
     except UnknownPipeline:
-        stored = None
-    if stored is None or stored.pipeline.definition.runs_as != access.caller.principal:
-        access.require(Operation.ALTER, ResourceType.PIPELINE, name)
+        return False
+    return stored.pipeline.definition.runs_as == access.caller.principal
 
 
 async def require_definition(broker: Broker, access: RequestAccess, definition: Definition) -> None:

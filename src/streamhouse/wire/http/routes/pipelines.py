@@ -30,7 +30,7 @@ from streamhouse.wire.http.operations import (
     Operation,
     json_response,
 )
-from streamhouse.wire.http.routes.pipeline_access import require_definition
+from streamhouse.wire.http.routes.pipeline_access import require_definition, require_shown
 from streamhouse.wire.http.routes.pipeline_types import (
     EventsAnswer,
     PipelineDefinition,
@@ -52,6 +52,8 @@ PUT_NEEDS: Final = all_of(
     need((AclOperation.RUN_CODE, ResourceType.CLUSTER), when="for Python"),
     about="the pipeline then runs as the caller",
 )
+
+SHOWN_NEEDS: Final = all_of(need((AclOperation.DESCRIBE, ResourceType.PIPELINE)), about="or being its owner")
 
 
 class Restart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,7 +82,9 @@ class PipelineCalls:
         return json_response(PipelinesAnswer(pipelines=[pipeline_view(each) for each in shown]))
 
     async def get_pipeline(self, call: Call[NoQuery, None]) -> Response:
-        return json_response(pipeline_view(await self._pipelines.find(_name(call))))
+        name = _name(call)
+        await require_shown(self._broker, call.access, ResourceType.PIPELINE, name)
+        return json_response(pipeline_view(await self._pipelines.find(name)))
 
     async def put_pipeline(self, call: Call[NoQuery, PipelineDefinition]) -> Response:
         request = requested_pipeline(_name(call), call.body, runs_as=call.caller.principal)
@@ -146,7 +150,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             answer=PutAnswer,
             problems=(409,),
         ),
-        on_one(AclOperation.DESCRIBE, calls.get_pipeline, "GET", "", "Look at a pipeline"),
+        on_one(AclOperation.DESCRIBE, calls.get_pipeline, "GET", "", "Look at a pipeline", needs=SHOWN_NEEDS),
         on_one(
             AclOperation.DELETE,
             calls.delete_pipeline,

@@ -25,7 +25,7 @@ from streamhouse.model.pipeline import Fence, PipelineName, ViewPart, ViewRow, V
 from streamhouse.model.replay import MAX_COVERS
 from streamhouse.wire.http.errors import FieldError, Malformed
 from streamhouse.wire.http.operations import MAX_INT, MAX_LIMIT, QUERY_PATTERN, Call, NoQuery, Operation, json_response
-from streamhouse.wire.http.routes.pipeline_access import require_pipeline
+from streamhouse.wire.http.routes.pipeline_access import require_pipeline, require_shown
 from streamhouse.wire.http.routes.pipeline_types import Number, StatusView, status_view
 from streamhouse.wire.http.routes.tables import Columns, ColumnView, KeyColumns, column_views, columns_of
 
@@ -122,7 +122,9 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         return json_response(ViewsAnswer(views=[_view(each) for each in await views.all() if shows(call, each)]))
 
     async def get_view(call: Call[NoQuery, None]) -> Response:
-        return json_response(_view(await views.find(_name(call))))
+        name = _name(call)
+        await require_shown(broker, call.access, ResourceType.VIEW, name)
+        return json_response(_view(await views.find(name)))
 
     async def view_rows(call: Call[RowsQuery, None]) -> Response:
         view = await views.find(_name(call))
@@ -155,7 +157,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             method="GET",
             path="/v1/views/{view}",
             handler=get_view,
-            needs=needs(AclOperation.DESCRIBE, ResourceType.VIEW, "view"),
+            needs=all_of(need((AclOperation.DESCRIBE, ResourceType.VIEW)), about="or being the owner of the pipeline"),
             summary="Look at a view",
             tag=TAG,
             query=NoQuery,
