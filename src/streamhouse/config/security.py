@@ -26,6 +26,13 @@ class SecuritySettings(Section, frozen=True, kw_only=True):
             "then read, write and delete everything that ANONYMOUS may"
         ),
     ] = False
+    listener_tenants: Annotated[
+        str,
+        about(
+            "listeners whose clients belong to a tenant, as LISTENER:TENANT with commas; who logs in there as alice is "
+            "the user TENANT~alice. Agents' first listeners can't be among them"
+        ),
+    ] = ""
     bootstrap_user: Annotated[str, about("super user that is created at the start if it doesn't exist")] = ""
     bootstrap_password: Annotated[str, about("password of bootstrap_user, as file:PATH or env:NAME")] = ""
     cluster_secret: Annotated[

@@ -6,12 +6,13 @@ pattern matches. Schema subjects, pipelines, views and tables are resources too.
 
 import ipaddress
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from streamhouse.errors import InvalidAcl
+from streamhouse.model.tenant import bare, prefix_of, qualified, tenant_of, unqualified
 
 MAX_NAME_CHARS: Final = 1000
 ANY: Final = "*"
@@ -172,7 +173,7 @@ def check_acl(acl: Acl) -> None:
     if not acl.name or len(acl.name) > MAX_NAME_CHARS or any(ord(char) < 32 for char in acl.name):
         raise InvalidAcl(f"a resource's name has 1 to {MAX_NAME_CHARS} printable characters; name={acl.name[:100]!r}")
     if acl.resource_type is ResourceType.CLUSTER and (
-        acl.name != CLUSTER_NAME or acl.pattern is not PatternType.LITERAL
+        bare(acl.name) != CLUSTER_NAME or acl.pattern is not PatternType.LITERAL
     ):
         raise InvalidAcl(f"the cluster's name is {CLUSTER_NAME}; name={acl.name[:100]!r} pattern={acl.pattern}")
     if acl.principal.kind not in PRINCIPAL_KINDS:
@@ -204,7 +205,7 @@ def is_host_within(address: str, host: str) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclFilter:
     """A filter of access rules; None matches any value. `matching` selects the rules that apply to the resource called
-    `name`."""
+    `name`. With a `tenant`, the filter is about that tenant's rules as its clients see them, and about no others."""
 
     resource_type: ResourceType | None = None
     name: str | None = None
@@ -214,8 +215,15 @@ class AclFilter:
     host: str | None = None
     operation: Operation | None = None
     permission: Permission | None = None
+    tenant: str = ""
 
     def selects(self, acl: Acl) -> bool:
+        if self.tenant:
+            shown = acl_in_tenant(self.tenant, acl)
+            return shown is not None and self._selects(shown)
+        return self._selects(acl)
+
+    def _selects(self, acl: Acl) -> bool:
         return (
             self.resource_type in (None, acl.resource_type)
             and self._selects_name(acl)
@@ -231,6 +239,50 @@ class AclFilter:
         if self.name is None:
             return True
         return acl.names(Resource(acl.resource_type, self.name)) if self.matching else acl.name == self.name
+
+
+def acl_of_tenant(tenant: str, acl: Acl) -> Acl:
+    """The rule that is stored for a rule as a tenant's clients write it: it holds within the tenant only."""
+    principal = Principal(acl.principal.kind, qualified(tenant, acl.principal.name))
+    prefix = _prefix_of_resources(tenant, acl.resource_type)
+    if acl.name == ANY and acl.pattern is PatternType.LITERAL:
+        return replace(acl, name=prefix, pattern=PatternType.PREFIXED, principal=principal)
+    name = acl.name.removeprefix(_USERS) if acl.resource_type is ResourceType.USER else acl.name
+    return replace(acl, name=prefix + name, principal=principal)
+
+
+def acl_in_tenant(tenant: str, acl: Acl) -> Acl | None:
+    """A stored rule as a tenant's clients see it; None if it is not about the tenant alone."""
+    principal, prefix = unqualified(tenant, acl.principal.name), _prefix_of_resources(tenant, acl.resource_type)
+    if not principal or not acl.name.startswith(prefix):
+        return None
+    shown = replace(acl, principal=Principal(acl.principal.kind, principal))
+    if acl.name == prefix:
+        return replace(shown, name=ANY, pattern=PatternType.LITERAL)
+    name = acl.name[len(prefix) :]
+    return replace(shown, name=_USERS + name if acl.resource_type is ResourceType.USER else name)
+
+
+def is_within(tenant: str, operation: Operation, resource: Resource) -> bool:
+    """Whether this is in a tenant's name space. The tenant's cluster is, but not what only agents do to a cluster;
+    delegation tokens, which have no names, are for their owners."""
+    if resource.type is ResourceType.CLUSTER:
+        return tenant_of(prefix_of(tenant)) == tenant and operation is not Operation.CLUSTER_ACTION
+    prefix = _prefix_of_resources(tenant, resource.type)
+    return resource.type is not ResourceType.DELEGATION_TOKEN and resource.name.startswith(prefix)
+
+
+_USERS: Final = f"{USER}:"
+
+
+def _prefix_of_resources(tenant: str, kind: ResourceType) -> str:
+    """What the names of a tenant's resources begin with; users, as resources, are called as principals are."""
+    return _USERS + prefix_of(tenant) if kind is ResourceType.USER else prefix_of(tenant)
+
+
+def cluster_of(tenant: str) -> Resource:
+    """The cluster, as far as it is a tenant's: what rules of the tenant about the cluster name."""
+    return Resource(ResourceType.CLUSTER, qualified(tenant, CLUSTER_NAME))
 
 
 class CredentialKind(StrEnum):
@@ -253,7 +305,8 @@ class Caller:
     """The caller of a request: principal, address and listener.
 
     `groups` are claims of a token. `is_unrestricted`: access control is off, or the process belongs to the cluster.
-    `expires_at_ms`: the expiry of the credentials.
+    `expires_at_ms`: the expiry of the credentials. `tenant`: the name space in which the caller is, by its principal;
+    empty for those who see the whole cluster.
     """
 
     principal: Principal = ANONYMOUS
@@ -262,6 +315,7 @@ class Caller:
     groups: tuple[Principal, ...] = ()
     expires_at_ms: int | None = None
     is_unrestricted: bool = False
+    tenant: str = ""
     credential: CredentialRef | None = field(default=None, compare=False, repr=False)
     """The stored credential, if there is one. Once it is deleted, the caller is no longer authenticated."""
 

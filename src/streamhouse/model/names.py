@@ -9,6 +9,7 @@ import uuid
 from typing import Final, NamedTuple, NewType
 
 from streamhouse.errors import InvalidTopicName
+from streamhouse.model.tenant import bare
 
 TopicId = NewType("TopicId", uuid.UUID)
 SessionId = NewType("SessionId", str)
@@ -41,7 +42,8 @@ class PartitionId(NamedTuple):
 
 
 def check_topic_name(name: str) -> None:
-    """Raise `InvalidTopicName` unless Kafka would accept the name."""
+    """Raise `InvalidTopicName` unless Kafka would accept the name; one of a tenant's, without the tenant."""
+    name = bare(name)
     if not name:
         raise InvalidTopicName("topic name is empty; allowed=1 to 249 of [A-Za-z0-9._-]")
     if len(name) > MAX_TOPIC_NAME:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from streamhouse.errors import InvalidConfig
+from streamhouse.model.tenant import qualified, unqualified
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
@@ -38,6 +39,24 @@ class QuotaEntity(NamedTuple):
         """The parts of the entity by Kafka's names of their types."""
         names = {USER_ENTITY: self.user, CLIENT_ENTITY: self.client_id, ADDRESS_ENTITY: self.address}
         return {kind: name for kind, name in names.items() if name is not None}
+
+
+def entity_of_tenant(tenant: str, entity: QuotaEntity) -> QuotaEntity:
+    """The entity that is stored for one as a tenant's clients name it; raise `InvalidConfig` for an address, which is
+    no tenant's."""
+    if entity.address is not None:
+        raise InvalidConfig("quotas of addresses are for the whole cluster")
+    named = (None if name is None else qualified(tenant, name) for name in (entity.user, entity.client_id))
+    return QuotaEntity(*named)
+
+
+def entity_in_tenant(tenant: str, entity: QuotaEntity) -> QuotaEntity | None:
+    """A stored entity as a tenant's clients see it; None if it isn't the tenant's."""
+    parts = [name for name in (entity.user, entity.client_id) if name is not None]
+    if entity.address is not None or any(unqualified(tenant, name) is None for name in parts):
+        return None
+    named = (None if name is None else unqualified(tenant, name) for name in (entity.user, entity.client_id))
+    return QuotaEntity(*named)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

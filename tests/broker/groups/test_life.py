@@ -317,6 +317,15 @@ def test_a_group_reads_what_its_members_subscribe_to() -> None:
     assert not is_subscribed(machine.group, "orders")
 
 
+def test_a_tenants_members_name_topics_as_they_know_them() -> None:
+    machine = Machine()
+    machine.settled(None, metadata=READS_ORDERS)
+    machine.group.group_id = "acme~g"
+    assert is_subscribed(machine.group, "acme~orders")
+    assert not is_subscribed(machine.group, "orders")
+    assert not is_subscribed(machine.group, "beta~orders")
+
+
 def test_consumers_that_do_not_say_what_they_read_may_read_anything() -> None:
     machine = Machine()
     machine.settled(None, metadata=b"?")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Literal
 
 import pytest
 
@@ -18,6 +19,7 @@ from streamhouse.errors import (
 )
 from streamhouse.model.access import (
     AGENT,
+    CLUSTER,
     ROLE,
     USER,
     WORKER,
@@ -67,6 +69,57 @@ async def test_a_rule_holds_at_once_and_no_longer_than_it_is_there(broker: Broke
     assert await access.acls(AclFilter(principal=ALICE.principal)) == [READ]
     assert await access.delete_acls([AclFilter(name="orders")]) == [[READ]]
     assert not access.allows(ALICE, Operation.READ, ORDERS)
+
+
+TENANT_ADMIN = Caller(principal=Principal(USER, "acme~admin"), tenant="acme")
+OUTSIDE = [
+    Resource(ResourceType.TOPIC, "orders"),
+    Resource(ResourceType.TOPIC, "beta~orders"),
+    Resource(ResourceType.TOPIC, "acme-x~orders"),
+    Resource(ResourceType.GROUP, "acme"),
+    Resource(ResourceType.USER, "User:alice"),
+    Resource(ResourceType.USER, "acme~alice"),
+    Resource(ResourceType.DELEGATION_TOKEN, "acme~1"),
+]
+INSIDE = [
+    Resource(ResourceType.TOPIC, "acme~orders"),
+    Resource(ResourceType.GROUP, "acme~"),
+    Resource(ResourceType.USER, "User:acme~alice"),
+    CLUSTER,
+]
+
+
+@pytest.mark.parametrize("authorization", ["none", "acls"])
+async def test_nothing_outside_of_a_tenant_is_allowed_whatever_rules_say(
+    make_world: MakeWorld, authorization: Literal["none", "acls"]
+) -> None:
+    super_users = "User:acme~admin"
+    world = await make_world(security=SecuritySettings(authorization=authorization, super_users=super_users))
+    access = (await world.start()).security.access
+    for resource in OUTSIDE:
+        assert not access.allows(TENANT_ADMIN, Operation.READ, resource), resource
+        assert not access.may(TENANT_ADMIN, Operation.READ, resource), resource
+    for resource in INSIDE:
+        assert access.allows(TENANT_ADMIN, Operation.DESCRIBE, resource), resource
+        assert access.may(TENANT_ADMIN, Operation.DESCRIBE, resource), resource
+    assert not access.allows(TENANT_ADMIN, Operation.CLUSTER_ACTION, CLUSTER)
+    with pytest.raises(AccessDenied):
+        access.check_process(TENANT_ADMIN, WORKER)
+
+
+async def test_a_rule_about_the_cluster_is_about_the_tenants_only(broker: Broker) -> None:
+    access = broker.security.access
+    rule = Acl(
+        resource_type=ResourceType.CLUSTER,
+        name="acme~kafka-cluster",
+        principal=Principal(USER, "acme~*"),
+        operation=Operation.CREATE,
+    )
+    await access.add_acls([rule])
+    assert access.allows(TENANT_ADMIN, Operation.CREATE, CLUSTER)
+    assert not access.allows(ALICE, Operation.CREATE, CLUSTER)
+    other = Caller(principal=Principal(USER, "beta~admin"), tenant="beta")
+    assert not access.allows(other, Operation.CREATE, CLUSTER)
 
 
 async def test_a_rule_of_another_agent_holds_when_it_is_announced(world: World, broker: Broker) -> None:

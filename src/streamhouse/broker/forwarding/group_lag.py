@@ -27,6 +27,7 @@ from streamhouse.model.fetch import FetchResult, PartitionFetch
 from streamhouse.model.group import CONSUMER, CommittedOffset
 from streamhouse.model.group_lag import GroupLag, LagHistory, PartitionLag, WaitingPartition, since_ms
 from streamhouse.model.names import PartitionId, TopicPartition
+from streamhouse.model.tenant import topic_of_member
 
 AT_ONCE: Final = 16
 """Requests to leaders in flight at the same time."""
@@ -134,11 +135,12 @@ def _assignments(group: DescribedGroup) -> Iterator[tuple[str, TopicPartition]]:
     if group.protocol_type == CONSUMER:
         for member in group.members:
             for topic, number in assigned_partitions(member.assignment) or ():
-                yield member.member_id, TopicPartition(topic, number)
+                yield member.member_id, TopicPartition(topic_of_member(group.group_id, topic), number)
 
 
 def _topics_read(group: DescribedGroup) -> Iterator[str]:
     yield from (name.topic for _, name in _assignments(group))
     if group.protocol_type == CONSUMER:
         for member in group.members:
-            yield from subscribed_topics(member.metadata) or ()
+            names = subscribed_topics(member.metadata) or ()
+            yield from (topic_of_member(group.group_id, name) for name in names)

@@ -11,6 +11,7 @@ from streamhouse.errors import GroupNotFound, NonEmptyGroup
 from streamhouse.format.consumer_protocol import subscribed_topics
 from streamhouse.model.group import CONSUMER, GroupState
 from streamhouse.model.group_requests import DescribedGroup, ListedGroup
+from streamhouse.model.tenant import topic_of_member
 
 CLASSIC: Final = "classic"
 
@@ -53,4 +54,6 @@ def is_subscribed(group: Group, topic: str) -> bool:
     if group.protocol_type != CONSUMER:
         return False
     topics = [subscribed_topics(member.metadata(group.protocol) or b"") for member in group.roster]
-    return any(names is None or topic in names for names in topics)
+    return any(
+        names is None or any(topic_of_member(group.group_id, name) == topic for name in names) for names in topics
+    )

@@ -51,6 +51,7 @@ from streamhouse.model.group_requests import (
     SyncResult,
 )
 from streamhouse.model.names import TopicPartition
+from streamhouse.model.tenant import bare
 from streamhouse.model.transaction import TransactionCall
 
 
@@ -254,7 +255,7 @@ class Groups:
 
     def _check_id(self, group_id: str, *, may_be_empty: bool = False) -> None:
         """Membership requires a group id; offsets may be committed under an empty one, as the oldest consumers do."""
-        if not group_id and not may_be_empty:
+        if not bare(group_id) and not may_be_empty:
             raise GroupIdInvalid("group id is empty")
         if "\0" in group_id:
             raise GroupIdInvalid("group id contains a NUL character")

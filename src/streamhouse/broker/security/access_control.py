@@ -37,6 +37,8 @@ from streamhouse.model.access import (
     Resource,
     ResourceType,
     check_acl,
+    cluster_of,
+    is_within,
     principals_of,
 )
 
@@ -95,8 +97,10 @@ class AccessControl:
 
     def allows(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
         """Whether the caller may do this, which it is about to do: administrative acts are recorded."""
-        if caller.is_unrestricted or not self.is_enabled:
+        if caller.is_unrestricted:
             return True
+        if not self.is_enabled:
+            return not caller.tenant or is_within(caller.tenant, operation, resource)
         decided = self.may(caller, operation, resource)
         if decided and operation in ADMINISTRATIVE:
             self._audit.administered(caller, operation, str(resource), name=resource.name)
@@ -104,7 +108,11 @@ class AccessControl:
 
     def may(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
         """Whether the caller may do this; asking is no act."""
-        if caller.is_unrestricted or not self.is_enabled:
+        if caller.is_unrestricted:
+            return True
+        if caller.tenant and not is_within(caller.tenant, operation, resource):
+            return False
+        if not self.is_enabled:
             return True
         decisions = self._decisions.get((caller.principal, caller.groups, caller.host))
         if decisions is not None and (decided := decisions.get((operation, resource))) is not None:
@@ -135,7 +143,8 @@ class AccessControl:
 
     def check_process(self, caller: Caller, *kinds: str) -> None:
         """Raise `AccessDenied` unless the caller is a process of this cluster of one of these kinds, or an agent."""
-        if self.is_enabled and not caller.is_agent and caller.principal.kind not in kinds:
+        is_process = caller.is_agent or caller.principal.kind in kinds
+        if caller.tenant or (self.is_enabled and not is_process):
             self._audit.refused(caller, Operation.CLUSTER_ACTION, str(CLUSTER))
             raise AccessDenied(caller.principal, operation="cluster-action", resource_type="process", name="cluster")
 
@@ -147,8 +156,9 @@ class AccessControl:
     def _decide(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
         if self._decided >= self._settings.decision_cache_entries:
             self._forget_decisions()
+        asked = cluster_of(caller.tenant) if caller.tenant and resource.type is ResourceType.CLUSTER else resource
         decided = not self._is_reserved(operation, resource) and self._index.allows(
-            self._principals(caller), caller.host, operation, resource
+            self._principals(caller), caller.host, operation, asked
         )
         of_caller = self._decisions.setdefault((caller.principal, caller.groups, caller.host), {})
         of_caller[operation, resource] = decided

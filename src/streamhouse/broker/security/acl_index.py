@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from streamhouse.model.access import (
     ANY,
     EVERYBODY,
+    USER,
     Acl,
     Caller,
     Operation,
@@ -21,6 +22,7 @@ from streamhouse.model.access import (
     ResourceType,
     is_host_within,
 )
+from streamhouse.model.tenant import qualified
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,4 +117,5 @@ def _covers(denial: Acl, permission: Acl) -> bool:
 
 def callers_principals(caller: Caller, roles: Iterable[Principal]) -> frozenset[Principal]:
     """All that rules may say about a caller."""
-    return frozenset((caller.principal, *caller.groups, *roles))
+    everybody = (Principal(USER, qualified(caller.tenant, ANY)),) if caller.tenant else ()
+    return frozenset((caller.principal, *caller.groups, *roles, *everybody))

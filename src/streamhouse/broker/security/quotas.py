@@ -27,6 +27,7 @@ from streamhouse.model.quota import (
     check_quota,
     entity_text,
 )
+from streamhouse.model.tenant import qualified, tenant_of
 
 log = logging.getLogger(__name__)
 
@@ -197,16 +198,24 @@ def _share_of(mine: float, theirs: Sequence[float]) -> float:
 
 
 def _candidates(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, QuotaEntity]]:
-    """Entities whose limits may apply, the most specific first, each with the one whose use is tracked."""
+    """Entities whose limits may apply, the most specific first, each with the one whose use is tracked. In a tenant,
+    its own defaults come before the cluster's."""
+    if tenant := tenant_of(user):
+        client_id = qualified(tenant, client_id)
+        yield from _of(user, client_id, default=qualified(tenant, DEFAULT))
+    yield from _of(user, client_id, default=DEFAULT)
+
+
+def _of(user: str, client_id: str, *, default: str) -> Iterator[tuple[QuotaEntity, QuotaEntity]]:
     both = QuotaEntity(user, client_id)
     yield both, both
-    yield QuotaEntity(user, DEFAULT), both
+    yield QuotaEntity(user, default), both
     yield QuotaEntity(user), QuotaEntity(user)
-    yield QuotaEntity(DEFAULT, client_id), both
-    yield QuotaEntity(DEFAULT, DEFAULT), both
-    yield QuotaEntity(DEFAULT), QuotaEntity(user)
+    yield QuotaEntity(default, client_id), both
+    yield QuotaEntity(default, default), both
+    yield QuotaEntity(default), QuotaEntity(user)
     yield QuotaEntity(None, client_id), QuotaEntity(None, client_id)
-    yield QuotaEntity(None, DEFAULT), QuotaEntity(None, client_id)
+    yield QuotaEntity(None, default), QuotaEntity(None, client_id)
 
 
 def _text(key: Key) -> str:

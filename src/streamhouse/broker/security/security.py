@@ -10,6 +10,7 @@ from streamhouse.broker.security.access_control import AccessControl
 from streamhouse.broker.security.audit import AuditLog, Publish
 from streamhouse.broker.security.delegation_tokens import DelegationTokens
 from streamhouse.broker.security.quotas import Quotas
+from streamhouse.broker.security.tenants import tenants_of_listeners
 from streamhouse.broker.security.users import Users
 from streamhouse.errors import NotAuthenticated
 from streamhouse.model.access import ANONYMOUS, USER, Caller, CredentialKind, CredentialRef, Principal
@@ -17,6 +18,7 @@ from streamhouse.model.cluster import Change, ChangeKind
 from streamhouse.model.cluster_tokens import PREFIX, ClusterTokens
 from streamhouse.model.credentials import KEY_PREFIX, DelegationToken
 from streamhouse.model.scram import ScramCredential
+from streamhouse.model.tenant import qualified, tenant_of
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ class Security:
         secret = dependencies.secrets.cluster_secret
         self.tokens = ClusterTokens(secret, clock=dependencies.clock) if secret else None
         self.delegation_tokens = DelegationTokens(dependencies, secret) if secret else None
+        self._tenants = tenants_of_listeners(dependencies.settings)
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
@@ -77,14 +80,24 @@ class Security:
 
     def anonymous(self, *, host: str, listener: str) -> Caller:
         """The caller of a listener that asks nobody to log in."""
-        return self._placed(Caller(principal=ANONYMOUS), host=host, listener=listener)
+        return self._placed(Caller(principal=self._user_at(listener, ANONYMOUS)), host=host, listener=listener)
 
     def certified(self, name: str, *, host: str, listener: str) -> Caller:
         """The caller whom a client's certificate names."""
-        return self._placed(Caller(principal=Principal(USER, name)), host=host, listener=listener)
+        user = self._user_at(listener, Principal(USER, name))
+        return self._placed(Caller(principal=user), host=host, listener=listener)
+
+    def user_name(self, listener: str, name: str) -> str:
+        """The stored name of the user who logs in by this name on a listener: one of the tenant's on a tenant's."""
+        return self._user_at(listener, Principal(USER, name)).name
+
+    def is_of_listener(self, listener: str, user: Principal) -> bool:
+        """Whether this user may come through a listener: on a tenant's, only who belongs to that tenant."""
+        tenant = self._tenants.get(listener)
+        return tenant is None or (user.kind == USER and tenant_of(user.name) == tenant)
 
     def proven(self, name: str, credential: ScramCredential, *, host: str, listener: str) -> Caller:
-        """The caller who has proven with SCRAM that it knows the user's password."""
+        """The caller who has proven with SCRAM that it knows the password of the user who is stored by this name."""
         shown = CredentialRef(CredentialKind.PASSWORD, name, credential.version)
         return self._placed(Caller(principal=Principal(USER, name), credential=shown), host=host, listener=listener)
 
@@ -94,8 +107,13 @@ class Security:
         caller = Caller(principal=token.owner, expires_at_ms=token.expires_at_ms, credential=shown)
         return self._placed(caller, host=host, listener=listener)
 
+    def remembers(self, name: str, password: str, *, listener: str) -> bool:
+        """Whether this password was verified a moment ago: checking it again costs nothing."""
+        return self.users.remembers(self.user_name(listener, name), password)
+
     async def log_in(self, name: str, password: str, *, host: str, listener: str) -> Caller:
         """The caller with a password (SASL PLAIN, HTTP Basic); raise `NotAuthenticated`."""
+        name = self.user_name(listener, name)
         try:
             shown = await self.users.check_password(name, password)
         except NotAuthenticated:
@@ -109,12 +127,12 @@ class Security:
         if len(token) > self._settings.login_token_bytes:
             raise NotAuthenticated("the token is too long; see security.login_token_bytes")
         try:
-            return self._placed(await self._caller_of(token), host=host, listener=listener)
+            return self._placed(await self._caller_of(token, listener), host=host, listener=listener)
         except NotAuthenticated:
             self.audit.failed_login("", "token", host=host, listener=listener)
             raise
 
-    async def _caller_of(self, token: str) -> Caller:
+    async def _caller_of(self, token: str, listener: str) -> Caller:
         if token.startswith(KEY_PREFIX):
             key = await self.users.check_key(token)
             shown = CredentialRef(CredentialKind.KEY, key.key_id)
@@ -122,7 +140,8 @@ class Security:
         if token.startswith(PREFIX) and self.tokens is not None:
             return self.tokens.verify(token)
         if self._dependencies.issuer is not None:
-            return await self._dependencies.issuer.verify(token)
+            caller = await self._dependencies.issuer.verify(token)
+            return replace(caller, principal=self._user_at(listener, caller.principal))
         raise NotAuthenticated("the token is neither an API key nor a token that this cluster accepts")
 
     async def holds(self, shown: CredentialRef) -> bool:
@@ -146,5 +165,24 @@ class Security:
             raise NotAuthenticated("the credentials have expired")
 
     def _placed(self, caller: Caller, *, host: str, listener: str) -> Caller:
-        is_unrestricted = caller.is_agent or not self.access.is_enabled
-        return replace(caller, host=caller.host or host, listener=listener, is_unrestricted=is_unrestricted)
+        if not self.is_of_listener(listener, caller.principal):
+            raise NotAuthenticated("this listener is a tenant's, and the credentials are not of that tenant")
+        tenant = tenant_of(caller.principal.name) if caller.principal.kind == USER else ""
+        return replace(
+            caller,
+            host=caller.host or host,
+            listener=listener,
+            groups=tuple(_group_of(tenant, each) for each in caller.groups) if tenant else caller.groups,
+            is_unrestricted=not tenant and (caller.is_agent or not self.access.is_enabled),
+            tenant=tenant,
+        )
+
+    def _user_at(self, listener: str, user: Principal) -> Principal:
+        """The principal of a user whom a name alone tells: on a tenant's listener, one of the tenant's."""
+        tenant = self._tenants.get(listener)
+        return user if tenant is None else Principal(user.kind, qualified(tenant, user.name))
+
+
+def _group_of(tenant: str, group: Principal) -> Principal:
+    """A group that a token claims, as rules of the user's tenant name it: no rules of others are about it."""
+    return Principal(group.kind, qualified(tenant, group.name))

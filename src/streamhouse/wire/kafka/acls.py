@@ -4,12 +4,20 @@ Rules for subjects, pipelines, views, tables and for running code have no number
 them, so Kafka's tools can neither see nor delete what they can't name.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Protocol, TypeVar
 
 from streamhouse.errors import InvalidAcl
-from streamhouse.model.access import Acl, AclFilter, Principal, ResourceType, check_acl
+from streamhouse.model.access import (
+    Acl,
+    AclFilter,
+    Principal,
+    ResourceType,
+    acl_in_tenant,
+    acl_of_tenant,
+    check_acl,
+)
 from streamhouse.wire.kafka.access import (
     ANY,
     MATCH,
@@ -42,8 +50,8 @@ class RequestedFilter(Protocol):
     permission_type: int
 
 
-def acl_of(requested: RequestedAcl) -> Acl:
-    """The rule in a request; raise `InvalidAcl` for what is none."""
+def acl_of(requested: RequestedAcl, tenant: str) -> Acl:
+    """The rule in a request, to be stored; raise `InvalidAcl` for what is none."""
     acl = Acl(
         resource_type=_named(TYPE_CODES, requested.resource_type, "resource type"),
         name=requested.resource_name,
@@ -54,10 +62,16 @@ def acl_of(requested: RequestedAcl) -> Acl:
         permission=_named(PERMISSION_CODES, requested.permission_type, "permission type"),
     )
     check_acl(acl)
-    return acl
+    return acl_of_tenant(tenant, acl) if tenant else acl
 
 
-def filters_of(requested: RequestedFilter) -> Sequence[AclFilter]:
+def shown_acls(acls: Iterable[Acl], tenant: str) -> list[Acl]:
+    """Stored rules as the caller knows them, in order."""
+    shown = (acl_in_tenant(tenant, acl) for acl in acls) if tenant else acls
+    return sorted(acl for acl in shown if acl is not None)
+
+
+def filters_of(requested: RequestedFilter, tenant: str) -> Sequence[AclFilter]:
     """Filters that together select what a request asks for, among the rules that the protocol can name."""
     kind = _filtered(TYPE_CODES, requested.resource_type_filter, "resource type")
     operation = _filtered(OPERATION_CODES, requested.operation, "operation")
@@ -77,6 +91,7 @@ def filters_of(requested: RequestedFilter) -> Sequence[AclFilter]:
             host=requested.host_filter,
             operation=one,
             permission=permission,
+            tenant=tenant,
         )
         for each in ([kind] if kind is not None else TYPE_CODES)
         for one in ([operation] if operation is not None or each is not ResourceType.CLUSTER else OPERATION_CODES)

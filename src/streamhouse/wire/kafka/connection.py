@@ -46,6 +46,7 @@ from streamhouse.wire.kafka.messages.sasl_authenticate import SaslAuthenticateRe
 from streamhouse.wire.kafka.sasl.exchanges import LoginPlace
 from streamhouse.wire.kafka.sasl.login import BEFORE_LOGIN, SASL_AUTHENTICATE, TO_LOG_IN, Login, LoginFailed
 from streamhouse.wire.kafka.schema import Buffer, Response
+from streamhouse.wire.kafka.tenants import REFUSED, enter, leave
 from streamhouse.wire.kafka.throttling import charge_request, charge_response, state_throttle
 from streamhouse.wire.listener import OpenListener
 
@@ -102,6 +103,8 @@ class InFlightRequest(NamedTuple):
     result: HandlerResult
     size_bytes: int
     at: float
+    tenant: str = ""
+    """The tenant of the caller, in whose names the response is to be."""
 
 
 class RawReply(Response):
@@ -452,14 +455,19 @@ class Connection(asyncio.BufferedProtocol):
         self.sends_to_every_agent = decoded.api.goes_to_every_agent
         began = self._server.clock.monotonic()
         context = self._context(decoded)
+        if tenant := context.caller.tenant:
+            context = context.in_tenant(is_refused=decoded.api.key in REFUSED)
+            enter(tenant, decoded.request)
         result = await decoded.api.handle(context, decoded.request)
+        if tenant and isinstance(result, Response):
+            leave(tenant, result)
         if decoded.api.key == SASL_AUTHENTICATE:
             self._on_login_advanced()
         if (quotas := self._server.broker.security.quotas).is_active and not context.is_agent:
             busy_s = self._server.clock.monotonic() - began
             self._throttle(charge_request(quotas, context.caller, decoded, size_bytes=len(frame), busy_s=busy_s))
         is_retained = self._retained_bytes and self._server.pinned.pin(frame, retained_bytes=self._retained_bytes)
-        return InFlightRequest(decoded, result, 0 if is_retained else len(frame), at)
+        return InFlightRequest(decoded, result, 0 if is_retained else len(frame), at, tenant)
 
     def _check_logged_in(self, frame: bytearray) -> None:
         """Raise before a request is decoded that the client may not send now."""
@@ -547,6 +555,8 @@ class Connection(asyncio.BufferedProtocol):
                 if in_flight.decoded is None:
                     break
                 response = await self._response(in_flight.result)
+                if in_flight.tenant and response is not None and response is not in_flight.result:
+                    leave(in_flight.tenant, response)
                 buffers, is_rejected = await self._encode(in_flight.decoded, response)
                 if is_rejected:
                     await self._delay_rejection(in_flight.decoded)

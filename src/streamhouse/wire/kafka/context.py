@@ -10,16 +10,21 @@ or a `PendingResponse` for which the connection waits while later requests start
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import ClassVar, Final, NamedTuple, TypeAlias
+from uuid import UUID
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from streamhouse.broker.broker import Broker
 from streamhouse.config import Address
-from streamhouse.errors import Rejected, StreamhouseError
+from streamhouse.errors import AccessDenied, Rejected, StreamhouseError, UnknownTopicId
 from streamhouse.model.access import CLUSTER, Caller, Operation, Resource, ResourceType
 from streamhouse.model.cluster import Session
+from streamhouse.model.names import TopicId
+from streamhouse.model.tenant import NOWHERE, cluster_id_of, unqualified
+from streamhouse.model.topic import Topic
 from streamhouse.wire.kafka.client_software import ClientSoftware
 from streamhouse.wire.kafka.errors import ErrorCode, error_code
 from streamhouse.wire.kafka.sasl.login import Login
@@ -143,7 +148,38 @@ class Context(NamedTuple):
     @property
     def is_agent(self) -> bool:
         """Whether another agent asks: one that has proven it, or, where nobody has to prove anything, that says so."""
-        return self.caller.is_agent or (self.client_id == AGENT and self.broker.security.is_off)
+        if self.caller.is_agent:
+            return True
+        return self.client_id == AGENT and self.broker.security.is_off and not self.caller.tenant
+
+    @property
+    def tenant(self) -> str:
+        """The tenant of the caller, who sees nothing else; empty for those who see the whole cluster."""
+        return self.caller.tenant
+
+    def in_tenant(self, *, is_refused: bool) -> "Context":
+        """The context of a request of a tenant's client, whose cluster has an id of its own. `is_refused`: the request
+        is no tenant's business, and everything in it is denied."""
+        caller = replace(self.caller, tenant=NOWHERE) if is_refused else self.caller
+        return self._replace(caller=caller, cluster_id=cluster_id_of(self.caller.tenant, self.cluster_id))
+
+    def shown(self, name: str) -> str:
+        """A name as the caller knows it."""
+        return (unqualified(self.caller.tenant, name) or "") if self.caller.tenant else name
+
+    async def topic_by_id(self, topic_id: UUID) -> Topic:
+        """The topic with this id; raise `UnknownTopicId`, also for one that is outside the caller's tenant."""
+        topic = await self.broker.catalog.find_by_id(TopicId(topic_id))
+        if self.caller.tenant and unqualified(self.caller.tenant, topic.name) is None:
+            raise UnknownTopicId(topic_id)
+        return topic
+
+    def check_agents(self, operation: Operation) -> None:
+        """Raise `AccessDenied` unless the caller may do this to the agents themselves, which are no tenant's."""
+        if self.caller.tenant:
+            principal = self.caller.principal
+            raise AccessDenied(principal, operation=operation, resource_type="cluster", name="agents")
+        self.check_cluster(operation)
 
     def allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether the caller may do this."""

@@ -13,7 +13,7 @@ from streamhouse.broker.groups import MemberRef, OffsetToCommit
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation
-from streamhouse.model.names import TopicId, TopicPartition
+from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.context import Context
 from streamhouse.wire.kafka.errors import ErrorCode
 
@@ -21,7 +21,7 @@ from streamhouse.wire.kafka.errors import ErrorCode
 async def name_of(context: Context, topic_id: UUID) -> str | ErrorCode:
     """The topic's name, or the error code. Members retry coordinator errors, but not storage errors."""
     try:
-        return (await context.broker.catalog.find_by_id(TopicId(topic_id))).name
+        return (await context.topic_by_id(topic_id)).name
     except Unavailable:
         return context.count_error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     except StreamhouseError as error:

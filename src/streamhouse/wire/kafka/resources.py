@@ -171,7 +171,7 @@ def check_configs(context: Context, operation: Operation, resource: Resource) ->
     elif resource.resource_type == ConfigResourceType.GROUP:
         context.check_group(operation, resource.resource_name)
     else:
-        context.check_cluster(operation)
+        context.check_agents(operation)
 
 
 def split_groups(

@@ -13,7 +13,14 @@ from streamhouse.errors import InvalidConfig, Rejected, StreamhouseError
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.needs import needs
-from streamhouse.model.quota import ADDRESS_ENTITY, CLIENT_ENTITY, DEFAULT, USER_ENTITY, QuotaEntity
+from streamhouse.model.quota import (
+    ADDRESS_ENTITY,
+    CLIENT_ENTITY,
+    DEFAULT,
+    USER_ENTITY,
+    QuotaEntity,
+    entity_of_tenant,
+)
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -47,7 +54,10 @@ async def _alter(context: Context, requested: RequestEntryData, *, dry_run: bool
     try:
         if len(changes) != len(requested.ops):
             raise Rejected("a limit is changed twice in one entry")
-        await context.broker.security.quotas.alter(_entity(requested), changes, dry_run=dry_run)
+        entity = _entity(requested)
+        if context.tenant:
+            entity = entity_of_tenant(context.tenant, entity)
+        await context.broker.security.quotas.alter(entity, changes, dry_run=dry_run)
     except InvalidConfig as error:
         context.count_error(ErrorCode.INVALID_REQUEST)
         return EntryData(error_code=ErrorCode.INVALID_REQUEST, error_message=str(error), entity=requested.entity)

@@ -30,7 +30,7 @@ async def handle(context: Context, request: CreateAclsRequest) -> HandlerResult:
         context.check_cluster(Operation.ALTER)
         if not access.is_enabled:
             raise SecurityDisabled("there is no access control here; turn it on with security.authorization=acls")
-        parsed = [_parsed(each) async for each in iterate_fairly(request.creations)]
+        parsed = [_parsed(context, each) async for each in iterate_fairly(request.creations)]
         if acls := [each for each in parsed if isinstance(each, Acl)]:
             await access.add_acls(acls)
     except StreamhouseError as error:
@@ -40,9 +40,9 @@ async def handle(context: Context, request: CreateAclsRequest) -> HandlerResult:
     )
 
 
-def _parsed(requested: AclCreation) -> Acl | StreamhouseError:
+def _parsed(context: Context, requested: AclCreation) -> Acl | StreamhouseError:
     try:
-        return acl_of(requested)
+        return acl_of(requested, context.tenant)
     except StreamhouseError as error:
         return error
 

@@ -16,7 +16,7 @@ from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Acl, AclFilter, Operation, ResourceType
 from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.access import OPERATION_CODES, PATTERN_CODES, PERMISSION_CODES, TYPE_CODES
-from streamhouse.wire.kafka.acls import filters_of
+from streamhouse.wire.kafka.acls import filters_of, shown_acls
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.delete_acls import (
@@ -37,7 +37,7 @@ async def handle(context: Context, request: DeleteAclsRequest) -> HandlerResult:
         context.check_cluster(Operation.ALTER)
         if not access.is_enabled:
             raise SecurityDisabled("there is no access control here; turn it on with security.authorization=acls")
-        parsed = [_parsed(each) async for each in iterate_fairly(request.filters)]
+        parsed = [_parsed(context, each) async for each in iterate_fairly(request.filters)]
         filters = [one for each in parsed if not isinstance(each, StreamhouseError) for one in each]
         deleted = iter(await access.delete_acls(filters) if filters else ())
     except StreamhouseError as error:
@@ -46,21 +46,21 @@ async def handle(context: Context, request: DeleteAclsRequest) -> HandlerResult:
         filter_results=[
             _rejection(context, each)
             if isinstance(each, StreamhouseError)
-            else _result({acl for _ in each for acl in next(deleted)})
+            else _result(shown_acls({acl for _ in each for acl in next(deleted)}, context.tenant))
             for each in parsed
         ]
     )
 
 
-def _parsed(requested: DeleteAclsFilter) -> Parsed:
+def _parsed(context: Context, requested: DeleteAclsFilter) -> Parsed:
     try:
-        return filters_of(requested)
+        return filters_of(requested, context.tenant)
     except StreamhouseError as error:
         return error
 
 
-def _result(deleted: set[Acl]) -> DeleteAclsFilterResult:
-    return DeleteAclsFilterResult(error_message=None, matching_acls=[_described(acl) for acl in sorted(deleted)])
+def _result(deleted: Sequence[Acl]) -> DeleteAclsFilterResult:
+    return DeleteAclsFilterResult(error_message=None, matching_acls=[_described(acl) for acl in deleted])
 
 
 def _described(acl: Acl) -> DeleteAclsMatchingAcl:

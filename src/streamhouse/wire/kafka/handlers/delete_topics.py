@@ -14,7 +14,6 @@ from typing import Final
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
-from streamhouse.model.names import TopicId
 from streamhouse.model.needs import needs
 from streamhouse.model.topic import Topic
 from streamhouse.wire.kafka.api_registry import handles
@@ -68,6 +67,6 @@ async def _find(context: Context, requested: DeleteTopicState) -> Topic:
     if (requested.name is None) == (requested.topic_id == ZERO_UUID):
         raise Rejected("a topic is named by its name or by its id, one of them")
     if requested.name is None:
-        return await context.broker.catalog.find_by_id(TopicId(requested.topic_id))
+        return await context.topic_by_id(requested.topic_id)
     context.check_topic(Operation.DELETE, requested.name)
     return await context.broker.topic(requested.name)

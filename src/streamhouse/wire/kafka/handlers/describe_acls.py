@@ -14,7 +14,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.model.access import Acl, AclFilter, Operation, ResourceType
 from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.access import OPERATION_CODES, PATTERN_CODES, PERMISSION_CODES, TYPE_CODES
-from streamhouse.wire.kafka.acls import filters_of
+from streamhouse.wire.kafka.acls import filters_of, shown_acls
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.messages.describe_acls import (
@@ -30,10 +30,10 @@ async def handle(context: Context, request: DescribeAclsRequest) -> HandlerResul
     try:
         context.check_cluster(Operation.DESCRIBE)
         acls = await context.broker.security.access.acls(AclFilter())
-        filters = filters_of(request)
+        filters = filters_of(request, context.tenant)
     except StreamhouseError as error:
         return DescribeAclsResponse(error_code=context.count_error(error), error_message=str(error))
-    selected = sorted(acl for acl in acls if any(each.selects(acl) for each in filters))
+    selected = shown_acls((acl for acl in acls if any(each.selects(acl) for each in filters)), context.tenant)
     by_resource = groupby(selected, key=lambda acl: (acl.resource_type, acl.name, acl.pattern))
     return DescribeAclsResponse(
         error_message=None,

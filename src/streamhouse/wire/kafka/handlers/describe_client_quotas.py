@@ -7,11 +7,20 @@ Left out    nothing
 Versions    v1 flexible
 """
 
+from dataclasses import replace
 from typing import Final
 
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.needs import needs
-from streamhouse.model.quota import ADDRESS_ENTITY, CLIENT_ENTITY, DEFAULT, USER_ENTITY, Quota, QuotaEntity
+from streamhouse.model.quota import (
+    ADDRESS_ENTITY,
+    CLIENT_ENTITY,
+    DEFAULT,
+    USER_ENTITY,
+    Quota,
+    QuotaEntity,
+    entity_in_tenant,
+)
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -54,6 +63,9 @@ async def handle(context: Context, request: DescribeClientQuotasRequest) -> Hand
                 entries=None,
             )
     quotas = await context.broker.security.quotas.list()
+    if context.tenant:
+        shown = ((entity_in_tenant(context.tenant, each.entity), each) for each in quotas)
+        quotas = [replace(each, entity=entity) for entity, each in shown if entity is not None]
     return DescribeClientQuotasResponse(
         error_message=None,
         entries=[_entry(each) for each in quotas if _matches(each.entity, request)],

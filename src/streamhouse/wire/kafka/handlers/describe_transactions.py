@@ -82,7 +82,7 @@ async def _topics(context: Context, partitions: Iterable[PartitionId]) -> list[T
     topics = []
     for topic_id, parts in numbers.items():
         try:
-            name = (await context.broker.catalog.find_by_id(topic_id)).name
+            name = (await context.topic_by_id(topic_id)).name
         except StreamhouseError:
             continue
         if context.allows_topic(Operation.DESCRIBE, name):

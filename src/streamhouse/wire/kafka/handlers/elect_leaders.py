@@ -37,6 +37,7 @@ from streamhouse.wire.kafka.resources import find_topics
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
+TOP_LEVEL_SINCE: Final = 1
 
 
 @handles(ElectLeadersRequest, (0, 2), needs=needs(Operation.ALTER, ResourceType.CLUSTER))
@@ -55,7 +56,7 @@ def _denied(context: Context, request: ElectLeadersRequest) -> ElectLeadersRespo
     """Before v1 there is no place for the error but the partitions."""
     code = context.count_error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return ElectLeadersResponse(
-        error_code=code,
+        error_code=code if context.version >= TOP_LEVEL_SINCE else ErrorCode.NONE,
         replica_election_results=[
             ReplicaElectionResult(
                 topic=each.topic,

@@ -25,7 +25,7 @@ from streamhouse.errors import NotLeader, StreamhouseError, TopicAccessDenied
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.fetch import FetchResult, PartitionFetch
-from streamhouse.model.names import TopicId, TopicPartition
+from streamhouse.model.names import TopicPartition
 from streamhouse.model.needs import needs
 from streamhouse.wire.kafka.api_registry import handles
 from streamhouse.wire.kafka.context import CloseConnection, Context, HandlerResult, PendingResponse
@@ -111,7 +111,7 @@ class PendingFetch(PendingResponse):
         try:
             name = topic.topic
             if self._context.version >= IDS_SINCE:
-                name = (await self._context.broker.catalog.find_by_id(TopicId(topic.topic_id))).name
+                name = (await self._context.topic_by_id(topic.topic_id)).name
             self._context.check_topic(Operation.READ, name)
         except StreamhouseError as error:
             return self._context.count_error(error)

@@ -58,7 +58,7 @@ async def handle(context: Context, request: ListTransactionsRequest) -> HandlerR
             )
             for each in result
             if context.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
-            and matches(each.transactional_id)
+            and matches(context.shown(each.transactional_id))
         ],
     )
 

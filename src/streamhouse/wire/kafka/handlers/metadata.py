@@ -28,7 +28,7 @@ from streamhouse.errors import InvalidTopicName, StreamhouseError, UnknownTopic
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, Resource, ResourceType
 from streamhouse.model.group import OFFSETS_TOPIC
-from streamhouse.model.names import PartitionId, TopicId, check_topic_name
+from streamhouse.model.names import PartitionId, check_topic_name
 from streamhouse.model.needs import all_of, need
 from streamhouse.model.topic import Topic
 from streamhouse.wire.kafka.access import NOT_REQUESTED, authorized_operations, cluster_operations
@@ -112,7 +112,7 @@ async def _topic(context: Context, requested: MetadataRequestTopic, *, create: b
 
 async def _find(context: Context, topic_id: UUID, name: str | None, *, create: bool) -> Topic:
     if topic_id != ZERO_UUID:
-        return await context.broker.catalog.find_by_id(TopicId(topic_id))
+        return await context.topic_by_id(topic_id)
     if name is None:
         raise InvalidTopicName("the request has neither a name nor an id")
     context.check_topic(Operation.DESCRIBE, name)

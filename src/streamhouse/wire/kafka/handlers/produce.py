@@ -182,7 +182,7 @@ async def _append_topic(
 
 
 async def _name_of(context: Context, topic: TopicProduceData) -> str:
-    return (await context.broker.catalog.find_by_id(TopicId(topic.topic_id))).name
+    return (await context.topic_by_id(topic.topic_id)).name
 
 
 async def _append(

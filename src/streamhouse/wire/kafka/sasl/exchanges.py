@@ -109,6 +109,7 @@ class ScramExchange:
 
     async def _credential(self, name: str) -> ScramCredential:
         place = self._place
+        name = place.security.user_name(place.listener, name)
         credential, is_stored = await place.security.users.challenge(name, self._mechanism)
         if is_stored:
             self._caller = place.security.proven(name, credential, host=place.host, listener=place.listener)
@@ -117,7 +118,7 @@ class ScramExchange:
     async def _credential_of_token(self, token_id: str) -> ScramCredential:
         place, tokens = self._place, self._place.security.delegation_tokens
         found = await tokens.find_credential(token_id, self._mechanism) if tokens is not None else None
-        if found is None:
+        if found is None or not place.security.is_of_listener(place.listener, found.token.owner):
             return (await place.security.users.challenge("", self._mechanism)).credential
         self._caller = place.security.delegated(found.token, host=place.host, listener=place.listener)
         return found.credential
