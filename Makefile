@@ -253,6 +253,7 @@ docs: $(STAMP) ## regenerate the generated pages of docs/, then build the site t
 	$(BIN)/python -m tools.access_table
 	$(BIN)/python -m tools.hazards
 	$(BIN)/python -m tools.dashboards
+	$(BIN)/python -m tools.man_pages
 	$(BIN)/python -m tools.docs_site
 
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet

@@ -1,8 +1,11 @@
-"""The one thing that pyproject.toml can't say: C extensions that are built where a compiler is, and missed nowhere."""
+"""What pyproject.toml can't say: man pages, and C extensions that are built where a compiler is, and missed nowhere."""
+
+from glob import glob
 
 from setuptools import Extension, setup
 
 setup(
+    data_files=[("share/man/man1", sorted(glob("docs/man/*.1")))],
     ext_modules=[
         Extension(
             "streamhouse.format._records",
@@ -28,5 +31,5 @@ setup(
             extra_compile_args=["-O3"],
             optional=True,
         ),
-    ]
+    ],
 )
