@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from streamhouse.client.types import Group
     from streamhouse.config import Settings
     from streamhouse.dev.cluster import ClusterReady
+    from streamhouse.process_manager.manager import AgentsReady, ManagerPlan
     from streamhouse.spark.agents.definition_applier import DefinitionApplier, DefinitionFile, FileDiagnostic
     from streamhouse.spark.maintenance.job import JobResult, Progress
     from streamhouse.spark.replay.resumable_job import ReplayResult
@@ -139,6 +140,19 @@ class Dependencies:
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run_agent(settings, on_ready=on_ready))
+
+    def run_agents(
+        self,
+        plan: "ManagerPlan",
+        *,
+        on_ready: "Callable[[AgentsReady], None]",
+        on_news: Callable[[str], None],
+    ) -> None:
+        """Blocks until all agents have stopped."""
+        with installed("server"):
+            from streamhouse.process_manager.manager import run_agents
+
+        run_agents(plan, on_ready=on_ready, on_news=on_news)
 
     def recover(
         self, settings: "Settings", *, apply: bool, take_over: str | None, on_progress: "Callable[[str, int], None]"

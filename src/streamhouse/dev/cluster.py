@@ -5,9 +5,8 @@ A store that the settings name (`metadata.url`, `store.url`) is used as it is, a
 
 import os
 import shlex
-import signal
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,7 +16,14 @@ from streamhouse.dev.agent_process import NO_LOGIN, STOP_MARGIN_S, AgentPlan, Lo
 from streamhouse.dev.cluster_dir import ClusterDirectory
 from streamhouse.dev.postgres import PostgresServer
 from streamhouse.dev.postgres import find_binaries as find_postgres
-from streamhouse.dev.processes import LOOPBACK, ChildProcess, Reservation, StopSignals, clock
+from streamhouse.dev.processes import (
+    LOOPBACK,
+    ChildProcess,
+    Reservation,
+    StopSignals,
+    clock,
+    stopped_by_signals,
+)
 from streamhouse.dev.s3 import S3Server, choose_ports, find_weed
 from streamhouse.dev.security import LocalSecurity, prepare_security
 from streamhouse.errors import Misconfigured, Stopping
@@ -88,20 +94,6 @@ def run_cluster(
             cluster.watch()
         finally:
             cluster.stop()
-
-
-@contextmanager
-def stopped_by_signals(stop_signals: StopSignals) -> Iterator[None]:
-    def on_signal(number: int, frame: object) -> None:
-        (stop_signals.hurry if stop_signals.stop.is_set() else stop_signals.stop).set()
-
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    before = [(number, signal.signal(number, on_signal)) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in before:
-            signal.signal(number, handler)
 
 
 class LocalCluster:

@@ -12,11 +12,11 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self
+from typing import BinaryIO, Final, Self
 
 from streamhouse.clock import SystemClock
 from streamhouse.errors import ChildFailed, Stopping
@@ -45,7 +45,8 @@ class Program:
 
     name: str
     command: Sequence[str]
-    log_path: Path
+    log_path: Path | None
+    """None: what it writes to standard error goes to ours, and its standard output nowhere."""
     environment: Mapping[str, str] | None = None
     folder: Path | None = None
     run_as: RunAs | None = None
@@ -61,6 +62,20 @@ class StopSignals:
 
     stop: threading.Event = field(default_factory=threading.Event)
     hurry: threading.Event = field(default_factory=threading.Event)
+
+
+@contextmanager
+def stopped_by_signals(stop_signals: StopSignals) -> Iterator[None]:
+    def on_signal(number: int, frame: object) -> None:
+        (stop_signals.hurry if stop_signals.stop.is_set() else stop_signals.stop).set()
+
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = [(number, signal.signal(number, on_signal)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 class ChildProcess:
@@ -94,13 +109,11 @@ class ChildProcess:
 
     def start(self) -> None:
         program = self.program
-        program.log_path.parent.mkdir(parents=True, exist_ok=True)
-        with program.log_path.open("ab") as log:
-            self._log_start = log.tell()
+        with self._open_log() as log:
             self._process = subprocess.Popen(
                 program.command,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=subprocess.DEVNULL if log is None else log,
                 stderr=log,
                 env=program.environment,
                 cwd=program.folder,
@@ -111,6 +124,17 @@ class ChildProcess:
                 group=program.run_as.group if program.run_as else None,
                 extra_groups=[] if program.run_as else None,
             )
+
+    @contextmanager
+    def _open_log(self) -> Iterator[BinaryIO | None]:
+        path = self.program.log_path
+        if path is None:
+            yield None
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as log:
+            self._log_start = log.tell()
+            yield log
 
     def wait_until(self, done: Callable[[], bool], *, what: str = "start", timeout_s: float = START_TIMEOUT_S) -> None:
         """Raises `ChildFailed` when the process ends or takes too long, `Stopping` when the cluster stops."""
@@ -129,9 +153,11 @@ class ChildProcess:
 
     def failed(self, text: str) -> ChildFailed:
         """The error that shows the last lines of this life's log."""
-        return ChildFailed(text, log_path=str(self.program.log_path), last_lines=self.last_lines())
+        return ChildFailed(text, log_path=str(self.program.log_path or "above"), last_lines=self.last_lines())
 
     def last_lines(self) -> tuple[str, ...]:
+        if self.program.log_path is None:
+            return ()
         try:
             with self.program.log_path.open("rb") as log:
                 end = log.seek(0, os.SEEK_END)

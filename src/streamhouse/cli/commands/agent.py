@@ -3,9 +3,10 @@
 import os
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
@@ -13,7 +14,17 @@ import typer
 from streamhouse import __version__
 from streamhouse.cli.dependencies import dependencies_of
 from streamhouse.cli.options import AsJson, ConfigFile, pairs
-from streamhouse.cli.output import Column, console, counted, on_terminal, print_json, print_line, print_table, size
+from streamhouse.cli.output import (
+    Column,
+    console,
+    counted,
+    on_terminal,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+    size,
+)
 from streamhouse.cli.typer_setup import Command, command_group, help_text
 from streamhouse.config import (
     Explained,
@@ -24,9 +35,11 @@ from streamhouse.config import (
     without_password,
 )
 from streamhouse.config.exposure import http_listeners
+from streamhouse.config.fields import parse_address
 
 if TYPE_CHECKING:
     from streamhouse.agent import AgentReady
+    from streamhouse.process_manager.manager import AgentsReady
 
 HELP: Final = help_text(
     "Run an agent with Kafka, HTTP and gRPC listeners until Ctrl-C.",
@@ -34,6 +47,7 @@ HELP: Final = help_text(
     "streamhouse up --data /var/lib/streamhouse --fsync always",
     "streamhouse up --kafka 0.0.0.0:9092 --set flush.age_s=5s",
     "streamhouse up --config production.toml",
+    "streamhouse up --agents auto --metadata postgresql://db/streamhouse --store s3://records",
 )
 _DEFAULT_KAFKA: Final = "127.0.0.1:9092"
 
@@ -69,6 +83,19 @@ def up(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any setting of `streamhouse config show`; may be repeated."),
     ] = None,
+    agents: Annotated[
+        str,
+        typer.Option(
+            metavar="N|auto",
+            help="Run several agents, on consecutive ports; auto: one per core. They need PostgreSQL and --store.",
+        ),
+    ] = "1",
+    health: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="With --agents: health page of all agents. Default: the port after HTTP's."
+        ),
+    ] = None,
     config: ConfigFile = None,
 ) -> None:
     flags: dict[str, object] = dict(pairs(setting or [], "--set"))
@@ -84,8 +111,46 @@ def up(
     }
     flags |= {name: value for name, value in named.items() if value is not None}
     settings = load_settings(flags, os.environ, config)
-    dependencies_of(context).run_agent(settings, on_ready=lambda ready: show_ready(ready, settings))
+    if agents == "1":
+        dependencies_of(context).run_agent(settings, on_ready=lambda ready: show_ready(ready, settings))
+    else:
+        _run_agents(context, settings, agents, flags, config, health)
     print_line("stopped")
+
+
+def _run_agents(
+    context: typer.Context,
+    settings: Settings,
+    agents: str,
+    flags: Mapping[str, object],
+    config: Path | None,
+    health: str | None,
+) -> None:
+    from streamhouse.process_manager.manager import ManagerPlan
+    from streamhouse.process_manager.plan import agent_count
+
+    try:
+        page = None if health is None else parse_address(health)
+    except ValueError:
+        raise typer.BadParameter(f"{health!r} is not HOST:PORT", param_hint="--health") from None
+    plan = ManagerPlan(
+        settings=settings,
+        agents=agent_count(agents),
+        flags={name: str(value) for name, value in flags.items()},
+        config=config,
+        environment=os.environ,
+        health=page,
+    )
+    dependencies_of(context).run_agents(plan, on_ready=show_agents, on_news=print_note)
+
+
+def show_agents(ready: "AgentsReady") -> None:
+    print_line(f"StreamHouse {__version__}: {counted(len(ready.agents), 'agent')} are running", bold=True)
+    print_table(
+        [Column("agent"), Column("kafka"), Column("http")],
+        [[str(each.number), each.kafka, each.http] for each in ready.agents],
+    )
+    print_line(f"health of all: http://{ready.health}/health/ready", dim=True)
 
 
 def show_ready(ready: "AgentReady", settings: Settings) -> None:
