@@ -170,6 +170,15 @@ def iterate_batch(
     yield from _decoded(batch, header, limit_bytes, from_offset, max_headers)
 
 
+def iterate_payload(
+    payload: Buffer, header: BatchHeader, *, from_offset: int = 0, max_headers: int = MAX_RECORD_HEADERS
+) -> Iterator[StoredRecord]:
+    """Like `iterate_batch`, for decompressed records."""
+    if header.is_control or not header.record_count:
+        return
+    yield from _decoded_payload(payload, header, from_offset, max_headers)
+
+
 def decode_batch(batch: Buffer, *, limit_bytes: int, from_offset: int = 0) -> list[StoredRecord]:
     """Like `iterate_batch`, as a list."""
     return list(iterate_batch(batch, limit_bytes=limit_bytes, from_offset=from_offset))
@@ -293,8 +302,13 @@ def _decoded(
     from_offset: int = _MIN_LONG,
     max_headers: int = MAX_RECORD_HEADERS,
 ) -> Iterator[StoredRecord]:
+    yield from _decoded_payload(stored_payload(batch, header, limit_bytes), header, from_offset, max_headers)
+
+
+def _decoded_payload(
+    payload: Buffer, header: BatchHeader, from_offset: int, max_headers: int
+) -> Iterator[StoredRecord]:
     origin, count = _origin(header), header.record_count
-    payload = stored_payload(batch, header, limit_bytes)
     index = position = 0
     while True:
         part = Part(position, index, CHUNK_RECORDS, CHUNK_BYTES, max_headers)

@@ -2,6 +2,7 @@
 
 import json
 import random
+import tracemalloc
 from typing import Any
 
 import httpx
@@ -16,6 +17,7 @@ from streamhouse.format.key_filter import FilteredKeys
 from streamhouse.format.records import encode_batch
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.record import NewRecord
+from streamhouse.wire.http.records import search as search_module
 from streamhouse.wire.http.records.search import JsonCondition, parse_path
 from streamhouse.wire.http.routes.search import SearchRequest
 from tests.broker.conftest import MakeWorld
@@ -235,6 +237,97 @@ async def test_a_search_that_makes_no_sense_is_refused(
 ) -> None:
     answer = await http.post(PATH, json=body)
     assert answer.status_code == status, answer.text
+    assert word in answer.text
+
+
+BRACKETS = b"[" + b"[]," * (8 << 20) + b"[]]"
+"""24 MiB, 8 million objects; a few kilobytes with zstd."""
+
+
+async def produce_one(broker: Broker, value: bytes, *, key: bytes | None = None, codec: Codec = Codec.ZSTD) -> None:
+    data = memoryview(encode_batch([NewRecord(value, key=key)], codec=codec, now_ms=START_MS))
+    await produce(broker, data, TopicPartition("orders", 0))
+
+
+class TestHostileRecords:
+    """A record of a few kilobytes may become gigabytes: nothing of it does unless it is needed."""
+
+    async def test_of_a_json_value_only_what_is_compared_becomes_an_object(self) -> None:
+        value = b'{"before": ' + BRACKETS + b', "here": [0, {"x": 7}], "behind": ' + BRACKETS + b"}"
+        found, missing = JsonCondition(parse_path("here[1].x"), 7), JsonCondition(parse_path("there"), 7)
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            tracemalloc.reset_peak()
+            assert found.holds_in(value)
+            assert not missing.holds_in(value)
+            assert not JsonCondition(parse_path("[3][0]"), 7).holds_in(BRACKETS)
+            assert not JsonCondition(parse_path("before"), 7).holds_in(value)
+            taken = tracemalloc.get_traced_memory()[1] - before
+        finally:
+            tracemalloc.stop()
+        assert taken < len(value)
+
+    async def test_a_value_too_large_for_json_is_an_error_with_its_offset(
+        self, broker: Broker, http: httpx.AsyncClient
+    ) -> None:
+        await produce_one(broker, b'{"a": 1}')
+        await produce_one(broker, BRACKETS)
+        body = {"json": [{"path": "a", "equals": 1}]}
+        told = await search(http, **body)
+        assert [each["offset"] for each in told["records"]] == [0]
+        answer = await http.post(PATH, json={**body, "cursor": told["cursor"]})
+        assert answer.status_code == 422
+        assert "offset=1" in answer.json()["detail"]
+        assert "http.max_record_bytes" in answer.json()["detail"]
+
+    @pytest.mark.parametrize("condition", [{"key": "large"}, {"text": "[],[]"}])
+    async def test_so_is_a_match_that_can_not_be_written(
+        self, broker: Broker, http: httpx.AsyncClient, condition: dict[str, Any]
+    ) -> None:
+        await produce_one(broker, BRACKETS, key=b"large")
+        answer = await http.post(PATH, json=condition)
+        assert answer.status_code == 422
+        assert "offset=0" in answer.json()["detail"]
+        assert await search_all(http, key="small") == []
+
+    async def test_decompressed_bytes_count(
+        self, broker: Broker, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for number in range(20):
+            await produce_one(broker, bytes(1 << 20), key=b"%d" % number)
+        told = await search(http, text="nothing", max_bytes=64 * 1024)
+        assert told["searched"]["bytes"] < 64 * 1024
+        assert told["searched"]["offsets"] == 1  # a mebibyte, 16 times as much as was allowed
+        monkeypatch.setattr(search_module, "TRIP_BYTES", 1)
+        assert [each["offset"] for each in await search_all(http, key="17")] == [17]
+        told = await search(http, text="nothing")
+        assert (told["searched"]["offsets"], told["cursor"]) == (20, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "equals"),
+    [
+        (b'{"a": {"b": [1, 2.5, "x", true, null]}}', "a.b[1]", 2.5),
+        (b'{"a": {"b": [1, 2.5, "x", true, null]}}', "a.b[4]", None),
+        (b'{"a": 1, "a": 2}', "a", 2),
+        (b'{"\\u0061": "\\u00e9"}', "a", "é"),
+        (b'[{"": 0}, [[7]]]', "[1][0][0]", 7),
+        (b'{"a b": 123456789012345678901234567890}', "a b", 123456789012345678901234567890),
+    ],
+)
+def test_a_stored_value_is_compared_as_a_decoded_one(text: bytes, path: str, equals: Any) -> None:
+    condition = JsonCondition(parse_path(path), equals)
+    assert condition.holds(json.loads(text))
+    assert condition.holds_in(text)
+    for other in (b"", b"null", b"7", b"[]", b"{}", b'{"a"', b"\xff", b"[" * 5000, text + b"x", b'{"a": [[]]}'):
+        assert not condition.holds_in(other)
+
+
+@pytest.mark.parametrize(("path", "word"), [("a" + ".a" * 64, "64 steps"), ("[1000]", "first 1000")])
+async def test_paths_are_bounded(http: httpx.AsyncClient, path: str, word: str) -> None:
+    answer = await http.post(PATH, json={"json": [{"path": path, "equals": 1}]})
+    assert answer.status_code == 422
     assert word in answer.text
 
 

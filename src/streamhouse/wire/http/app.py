@@ -25,7 +25,7 @@ from streamhouse.wire.http.errors import on_defect, on_error, on_http_error
 from streamhouse.wire.http.middleware import HttpMetrics, RequestLimits
 from streamhouse.wire.http.operations import Operation
 from streamhouse.wire.http.records.schema_encoding import SchemaEncoding
-from streamhouse.wire.http.records.streams import Streams
+from streamhouse.wire.http.records.streams import JsonMemory, Streams
 from streamhouse.wire.http.request_body import RequestBodies
 from streamhouse.wire.http.routes import (
     agents,
@@ -72,12 +72,12 @@ def make_app(
     limits = broker.settings.http
     http_metrics = HttpMetrics(registry)
     bodies = RequestBodies(limits)
-    encoding = SchemaEncoding(broker.settings.schemas)
+    encoding, memory = SchemaEncoding(broker.settings.schemas), JsonMemory(limits)
     declared: list[Operation[Any, Any]] = [
         *topics.operations(broker),
         *produce.operations(broker, bodies, broker.schemas, encoding),
-        *fetch.operations(broker, broker.schemas, encoding, Streams(broker, limits, http_metrics)),
-        *search.operations(broker, broker.schemas, encoding),
+        *fetch.operations(broker, broker.schemas, encoding, Streams(broker, limits, http_metrics), memory),
+        *search.operations(broker, broker.schemas, encoding, memory),
         *groups.operations(broker),
         *transactions.operations(broker),
         *segments.operations(broker),

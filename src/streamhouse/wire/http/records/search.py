@@ -8,35 +8,50 @@ Leaves      finding leaders to `broker.forwarding`, blocks that don't hold a key
 Of flushed records, a search for a key reads the blocks that may hold it. A batch whose records can't match isn't
 decoded: its payload is decompressed, and compared with the bytes that a match must contain. The next read is under way
 while the batches of the last one are compared.
+
+A few kilobytes may decompress to gigabytes, and a value of brackets becomes twenty times its size as objects. So
+decompressed bytes count, too, and of a JSON value only the place that is compared becomes an object.
 """
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import Raw
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.partition.batch_decoder import stored_size
 from streamhouse.broker.segments.key_search import KeySearch, KeySpan
 from streamhouse.errors import OffsetOutOfRange, Unavailable
-from streamhouse.format.batch import read_header
+from streamhouse.format.batch import Buffer, read_header
 from streamhouse.format.partitioner import partition_for
-from streamhouse.format.records import iterate_batch, stored_payload
+from streamhouse.format.records import iterate_payload, stored_payload
 from streamhouse.format.run_rewrite import batches_of
 from streamhouse.model.fetch import FetchResult, PartitionFetch
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.record import StoredRecord
 from streamhouse.model.topic import Topic
 from streamhouse.wire.http.errors import FieldError, Unprocessable
-from streamhouse.wire.http.records.topic_reader import size_of
+from streamhouse.wire.http.records.topic_reader import TooLargeForJson, size_of
 
 READ_BYTES: Final = 4 * 1024 * 1024
 """Bytes that are read at once."""
 
+EXPANSION: Final = 16
+"""A search decompresses this multiple of the bytes that it may search, at most."""
+
+TRIP_BYTES: Final = 128 * 1024 * 1024
+"""Decompressed bytes from which on a trip to a thread ends, so that others have their turn."""
+
+MAX_STEPS: Final = 64
+MAX_INDEX: Final = 999
+"""Of the paths of JSON conditions."""
+
 _STEP: Final = re.compile(r"\.?([^.\[\]]+)|\[(\d{1,9})\]")
+_NOTHING: Final = Raw()
 
 
 class JsonCondition(NamedTuple):
@@ -55,7 +70,33 @@ class JsonCondition(NamedTuple):
                 value = value[step]
             else:
                 return False
+        return self._equals(value)
+
+    def holds_in(self, text: bytes) -> bool:
+        """The same for a value as it is stored."""
+        try:
+            at = Raw(text)
+            for step in self.steps:
+                if not bytes(at := _decoder(step).decode(at).value):
+                    return False
+            return self._equals(_LEAVES.decode(at))
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            return False
+
+    def _equals(self, value: object) -> bool:
         return (type(value) is type(self.equals) and value == self.equals) or _same_number(value, self.equals)
+
+
+_LEAVES: Final = msgspec.json.Decoder(str | int | float | bool | None)
+
+
+@lru_cache(maxsize=256)
+def _decoder(step: str | int) -> msgspec.json.Decoder[Any]:
+    """Decodes what stands at a step as `value`, `_NOTHING` if there is none; all else is passed over."""
+    if isinstance(step, str):
+        return msgspec.json.Decoder(msgspec.defstruct("Member", [("value", Raw, _NOTHING)], rename={"value": step}))
+    before = [(f"before_{number}", Raw, _NOTHING) for number in range(step)]
+    return msgspec.json.Decoder(msgspec.defstruct("Element", [*before, ("value", Raw, _NOTHING)], array_like=True))
 
 
 class Conditions(NamedTuple):
@@ -77,8 +118,11 @@ class Conditions(NamedTuple):
             (self.key is None or record.key == self.key)
             and (self.text is None or _contains(record, self.text))
             and (self.header is None or _has_header(record, *self.header))
-            and (not with_json or not self.json or self.hold_in_value(_json_of(record.value)))
+            and (not with_json or not self.json or self._hold_in_text(record.value))
         )
+
+    def _hold_in_text(self, text: bytes | None) -> bool:
+        return text is not None and all(each.holds_in(text) for each in self.json)
 
     def hold_in_value(self, value: object) -> bool:
         return all(each.holds(value) for each in self.json)
@@ -93,8 +137,14 @@ def parse_path(path: str) -> tuple[str | int, ...]:
             break
         steps.append(found[1] if found[1] is not None else int(found[2]))
         position = found.end()
+    reason = ""
     if not steps or position < len(text):
-        reason = f"not a path such as user.roles[0]: {path!r}"
+        reason = f"not a path such as user.roles[0]: {path[:200]!r}"
+    elif len(steps) > MAX_STEPS:
+        reason = f"a path has at most {MAX_STEPS} steps; this one has {len(steps)}"
+    elif any(isinstance(step, int) and step > MAX_INDEX for step in steps):
+        reason = f"only the first {MAX_INDEX + 1} elements of an array can be compared: {path[:200]!r}"
+    if reason:
         raise Unprocessable(reason, field_errors=[FieldError(path="$.json", reason=reason)])
     return tuple(steps)
 
@@ -122,13 +172,6 @@ def _has_header(record: StoredRecord, name: str, value: bytes | None) -> bool:
     return any(each == name and (value is None or content == value) for each, content in record.headers)
 
 
-def _json_of(value: bytes | None) -> object:
-    try:
-        return msgspec.json.decode(value) if value is not None else None
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return None
-
-
 class Range(NamedTuple):
     """Offsets of a partition that are searched."""
 
@@ -152,11 +195,14 @@ class Room(NamedTuple):
 
 
 class SearchedBatches(NamedTuple):
-    """The matches of a read, and where it ended: behind the last match if there is no room for more."""
+    """The matches of a read, and where it ended: behind the last match if there is no room for more, or at a batch if
+    `is_cut`, because enough was decompressed."""
 
     records: list[StoredRecord]
     next_offset: int
     size_bytes: int
+    expanded_bytes: int = 0
+    is_cut: bool = False
 
 
 class _Read(NamedTuple):
@@ -177,6 +223,7 @@ class Search:
         self._with_json = True
         self.offsets = offsets
         self.searched_bytes = 0
+        self._expanded_bytes = 0
         self.skipped_bytes = self.segments = self.segments_needed = 0
 
     def leave_json(self) -> None:
@@ -199,18 +246,25 @@ class Search:
             reads = self._reads(each, keys, max_bytes=max_bytes)
             try:
                 async for read in reads:
-                    found = await self._matches(each, read, room)
-                    self.offsets[each.number] = min(found.next_offset, each.end)
-                    self.searched_bytes += found.size_bytes
-                    room = room.without(found.records)
-                    if found.records:
-                        yield each.number, found.records
-                    if room.is_full or self.searched_bytes >= max_bytes:
-                        return
+                    is_cut = True
+                    while is_cut:
+                        found = await self._matches(each, read, room, EXPANSION * max_bytes - self._expanded_bytes)
+                        is_cut = found.is_cut
+                        self.offsets[each.number] = min(found.next_offset, each.end)
+                        self.searched_bytes += found.size_bytes
+                        self._expanded_bytes += found.expanded_bytes
+                        room = room.without(found.records)
+                        if found.records:
+                            yield each.number, found.records
+                        if room.is_full or self._is_enough(max_bytes):
+                            return
             finally:
                 await reads.aclose()
                 self._count(keys)
             self.offsets[each.number] = each.end
+
+    def _is_enough(self, max_bytes: int) -> bool:
+        return self.searched_bytes >= max_bytes or self._expanded_bytes >= EXPANSION * max_bytes
 
     def _keys(self, each: Range) -> KeySearch | None:
         if self._conditions.key is None:
@@ -272,45 +326,83 @@ class Search:
             raise fetched.error
         return fetched
 
-    async def _matches(self, each: Range, read: _Read, room: Room) -> SearchedBatches:
+    async def _matches(self, each: Range, read: _Read, room: Room, left_bytes: int) -> SearchedBatches:
         if read.fetched is None:
             return SearchedBatches([], read.next_offset, 0)
         batches = [batch for buffer in read.fetched.records for batch in batches_of(buffer)]
-        work = partial(_matches, batches, self._conditions, self.offsets[each.number], each.end, room, self._with_json)
+        comparison = _Comparison(
+            self._conditions,
+            with_json=self._with_json,
+            end=each.end,
+            max_record_bytes=self._broker.settings.http.max_record_bytes,
+            trip_bytes=min(TRIP_BYTES, left_bytes),
+        )
+        work = partial(_matches, batches, comparison, self.offsets[each.number], room)
         return await self._broker.decoder.run(stored_size(batches), work, inline_bytes=0)
 
 
+class _Comparison(NamedTuple):
+    """What is looked for below an offset, in records of a largest size. It ends behind `trip_bytes`, decompressed."""
+
+    conditions: Conditions
+    with_json: bool
+    end: int
+    max_record_bytes: int
+    trip_bytes: int
+
+    def holds(self, record: StoredRecord) -> bool:
+        """Raises `TooLargeForJson` for a match that can't be written, or a value that can't be read, as JSON."""
+        reads_json = self.with_json and bool(self.conditions.json)
+        if reads_json and not self.conditions.hold_in(record, with_json=False):
+            return False
+        is_too_large = size_of(record) > self.max_record_bytes
+        if not (reads_json and is_too_large) and not self.conditions.hold_in(record, with_json=self.with_json):
+            return False
+        if is_too_large:
+            raise TooLargeForJson(
+                f"a record is too large for JSON; offset={record.offset} bytes={size_of(record)}"
+                f" limit={self.max_record_bytes} setting=http.max_record_bytes do=search before or behind its time,"
+                " and read it with GET …/batches, or with a Kafka client"
+            )
+        return True
+
+
 def _matches(
-    batches: Sequence[memoryview],
-    conditions: Conditions,
-    offset: int,
-    end: int,
-    room: Room,
-    with_json: bool,
-    limit_bytes: int,
+    batches: Sequence[memoryview], comparison: _Comparison, offset: int, room: Room, limit_bytes: int
 ) -> SearchedBatches:
     found: list[StoredRecord] = []
-    needles, size_bytes = conditions.needles, 0
+    needles, size_bytes, expanded_bytes = comparison.conditions.needles, 0, 0
     for batch in batches:
         header = read_header(batch)
-        size_bytes += len(batch)
-        if header.end <= offset or header.base_offset >= end:
+        if header.end <= offset or header.base_offset >= comparison.end:
             continue
+        if expanded_bytes >= comparison.trip_bytes:
+            return SearchedBatches(found, offset, size_bytes, expanded_bytes, is_cut=True)
+        size_bytes += len(batch)
         if not header.is_control:
-            for record in _candidates(batch, needles, offset, limit_bytes):
-                if record.offset < end and conditions.hold_in(record, with_json=with_json):
+            payload = stored_payload(batch, header, limit_bytes)
+            expanded_bytes += len(payload)
+            for record in (
+                iterate_payload(payload, header, from_offset=offset) if _contains_all(payload, needles) else ()
+            ):
+                try:
+                    is_match = record.offset < comparison.end and comparison.holds(record)
+                except TooLargeForJson:
+                    if not found:
+                        raise
+                    return SearchedBatches(found, record.offset, size_bytes, expanded_bytes, is_cut=True)
+                if is_match:
                     found.append(record)
                     room = room.without([record])
                     if room.is_full:
-                        return SearchedBatches(found, record.offset + 1, size_bytes)
+                        return SearchedBatches(found, record.offset + 1, size_bytes, expanded_bytes)
         offset = max(offset, header.end)
-    return SearchedBatches(found, offset, size_bytes)
+    return SearchedBatches(found, offset, size_bytes, expanded_bytes)
 
 
-def _candidates(batch: memoryview, needles: Sequence[bytes], offset: int, limit_bytes: int) -> Iterator[StoredRecord]:
-    """The records of a batch, or none if it contains none of the bytes that a match has."""
-    if needles:
-        payload = bytes(stored_payload(batch, read_header(batch), limit_bytes))
-        if not all(needle in payload for needle in needles):
-            return iter(())
-    return iterate_batch(batch, limit_bytes=limit_bytes, from_offset=offset)
+def _contains_all(payload: Buffer, needles: Sequence[bytes]) -> bool:
+    """Whether the records of a batch contain all bytes that a match has."""
+    if not needles:
+        return True
+    text = payload if isinstance(payload, bytes | bytearray) else bytes(payload)
+    return all(needle in text for needle in needles)

@@ -119,13 +119,15 @@ class TopicPage(msgspec.Struct, frozen=True, kw_only=True):
 class ReadingCalls:
     """Operations that read records: as pages, streams or stored batches."""
 
-    def __init__(self, broker: Broker, registry: Registry, encoding: SchemaEncoding, streams: Streams) -> None:
+    def __init__(
+        self, broker: Broker, registry: Registry, encoding: SchemaEncoding, streams: Streams, memory: JsonMemory
+    ) -> None:
         self._encoding = encoding
         self._broker = broker
         self._registry = registry
         self._streams = streams
         self._settings = broker.settings.http
-        self._memory = JsonMemory(self._settings)
+        self._memory = memory
 
     async def read_partition(self, call: Call[PageQuery, None]) -> Response:
         query, name = call.query, TopicPartition(call.topic, call.partition)
@@ -207,9 +209,9 @@ class ReadingCalls:
 
 
 def operations(
-    broker: Broker, registry: Registry, encoding: SchemaEncoding, streams: Streams
+    broker: Broker, registry: Registry, encoding: SchemaEncoding, streams: Streams, memory: JsonMemory
 ) -> list[Operation[Any, Any]]:
-    calls = ReadingCalls(broker, registry, encoding, streams)
+    calls = ReadingCalls(broker, registry, encoding, streams, memory)
     one = "/v1/topics/{topic}/partitions/{partition}"
     return [
         Operation(

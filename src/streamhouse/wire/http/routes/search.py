@@ -3,7 +3,10 @@
 POST /v1/topics/{topic}/search     records by key, text, header or JSON path, over any range; goes on with a cursor
 """
 
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from itertools import groupby
+from operator import itemgetter
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -23,7 +26,8 @@ from streamhouse.wire.http.records.formats import Registry, Viewer
 from streamhouse.wire.http.records.pages import each_of
 from streamhouse.wire.http.records.schema_encoding import SchemaEncoding
 from streamhouse.wire.http.records.search import Conditions, JsonCondition, Range, Room, Search, parse_path
-from streamhouse.wire.http.records.topic_reader import first_offset, read_cursor, write_cursor
+from streamhouse.wire.http.records.streams import JsonMemory, PageResponse
+from streamhouse.wire.http.records.topic_reader import TooLargeForJson, first_offset, read_cursor, size_of, write_cursor
 from streamhouse.wire.http.records.types import PartitionNumber, ReadFormat, RecordView
 
 TAG: Final = "records"
@@ -100,10 +104,11 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SearchCalls:
-    def __init__(self, broker: Broker, registry: Registry, encoding: SchemaEncoding) -> None:
+    def __init__(self, broker: Broker, registry: Registry, encoding: SchemaEncoding, memory: JsonMemory) -> None:
         self._broker = broker
         self._registry = registry
         self._encoding = encoding
+        self._memory = memory
         self._running = 0
 
     async def search(self, call: Call[NoQuery, SearchRequest]) -> Response:
@@ -112,55 +117,72 @@ class SearchCalls:
             raise TooManyRequests(f"too many searches at the same time; limit={limit} setting=http.max_searches")
         self._running += 1
         try:
-            return json_response(await self._search(await self._broker.topic(call.topic), call.body))
+            return await self._search(await self._broker.topic(call.topic), call)
         finally:
             self._running -= 1
 
-    async def _search(self, topic: Topic, request: SearchRequest) -> Found:
+    async def _search(self, topic: Topic, call: Call[NoQuery, SearchRequest]) -> Response:
+        request = call.body
         conditions = _conditions(request)
         ranges = await self._ranges(topic, request)
         offsets = [0] * topic.partitions
         for each in ranges:
             offsets[each.number] = each.start
         search = Search(self._broker, topic, conditions, offsets=offsets)
-        viewer = Viewer(
-            self._registry, self._encoding, key_format=request.key_format, value_format=request.value_format
-        )
         decodes = bool(conditions.json) and request.value_format == "schema"
         if decodes:
             search.leave_json()
         room = Room(CANDIDATES if decodes else request.limit, FOUND_BYTES)
-        views = list[RecordView]()
-        async with aclosing(search.run(ranges, room=room, max_bytes=request.max_bytes)) as found:
-            async for number, records in found:
-                views += await self._views(viewer, number, records, conditions if decodes else None)
-                if len(views) >= request.limit:
-                    del views[request.limit :]
-                    offsets[number] = min(offsets[number], views[-1].offset + 1)
-                    break
-        left = sum(each.end - offsets[each.number] for each in ranges)
-        searched = sum(offsets[each.number] - each.start for each in ranges)
-        return Found(
-            topic=topic.name,
-            records=sorted(views, key=lambda each: (each.partition, each.offset)),
-            cursor=write_cursor(topic.topic_id, offsets) if left else None,
-            searched=Searched(
-                bytes=search.searched_bytes,
-                offsets=searched,
-                left=left,
-                skipped_bytes=search.skipped_bytes,
-                segments=search.segments,
-                segments_needed=search.segments_needed,
-            ),
+        matches = list[tuple[int, StoredRecord]]()
+        try:
+            async with aclosing(search.run(ranges, room=room, max_bytes=request.max_bytes)) as found:
+                async for number, records in found:
+                    held = await self._held(request, number, records, conditions) if decodes else records
+                    matches += [(number, record) for record in held]
+                    if len(matches) >= request.limit:
+                        del matches[request.limit :]
+                        offsets[number] = min(offsets[number], matches[-1][1].offset + 1)
+                        break
+        except TooLargeForJson:
+            if not matches:
+                raise
+            # The next request, which begins there, gets the error.
+        searched = Searched(
+            bytes=search.searched_bytes,
+            offsets=sum(offsets[each.number] - each.start for each in ranges),
+            left=sum(each.end - offsets[each.number] for each in ranges),
+            skipped_bytes=search.skipped_bytes,
+            segments=search.segments,
+            segments_needed=search.segments_needed,
         )
+        matches.sort(key=lambda each: (each[0], each[1].offset))
+
+        async def write() -> Response:
+            call.access.recheck()  # it may have waited for memory
+            views = list[RecordView]()
+            for number, of_partition in groupby(matches, key=itemgetter(0)):
+                async for part in self._views(request, number, [record for _, record in of_partition]):
+                    views += part
+            cursor = write_cursor(topic.topic_id, offsets) if searched.left else None
+            return json_response(Found(topic=topic.name, records=views, cursor=cursor, searched=searched))
+
+        return PageResponse(sum(size_of(record) for _, record in matches), write, memory=self._memory)
+
+    async def _held(
+        self, request: SearchRequest, number: int, records: list[StoredRecord], conditions: Conditions
+    ) -> list[StoredRecord]:
+        """The records whose values, decoded by their schemas, are what is looked for."""
+        views = [each async for part in self._views(request, number, records) for each in part]
+        return [record for record, view in zip(records, views, strict=True) if conditions.hold_in_value(view.value)]
 
     async def _views(
-        self, viewer: Viewer, number: int, records: list[StoredRecord], conditions: Conditions | None
-    ) -> list[RecordView]:
-        views = list[RecordView]()
+        self, request: SearchRequest, number: int, records: list[StoredRecord]
+    ) -> AsyncGenerator[list[RecordView], None]:
+        viewer = Viewer(
+            self._registry, self._encoding, key_format=request.key_format, value_format=request.value_format
+        )
         for start in range(0, len(records), VIEWS_AT_ONCE):
-            views += await viewer.views(number, records[start : start + VIEWS_AT_ONCE])
-        return [each for each in views if conditions is None or conditions.hold_in_value(each.value)]
+            yield await viewer.views(number, records[start : start + VIEWS_AT_ONCE])
 
     async def _ranges(self, topic: Topic, request: SearchRequest) -> list[Range]:
         """The offsets to search, by partition; they begin at the cursor where there is one."""
@@ -205,8 +227,10 @@ def _conditions(request: SearchRequest) -> Conditions:
     return conditions
 
 
-def operations(broker: Broker, registry: Registry, encoding: SchemaEncoding) -> list[Operation[Any, Any]]:
-    calls = SearchCalls(broker, registry, encoding)
+def operations(
+    broker: Broker, registry: Registry, encoding: SchemaEncoding, memory: JsonMemory
+) -> list[Operation[Any, Any]]:
+    calls = SearchCalls(broker, registry, encoding, memory)
     return [
         Operation(
             method="POST",
