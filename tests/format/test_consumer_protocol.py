@@ -57,7 +57,7 @@ def assignment(partitions: dict[str, list[int]], *, version: int = 0) -> bytes:
     st.integers(0, 3),
 )
 def test_an_assignment_is_read_as_it_was_written(partitions: dict[str, list[int]], version: int) -> None:
-    expected = sorted((topic, number) for topic, numbers in partitions.items() for number in numbers)
+    expected = sorted((topic, number) for topic, numbers in partitions.items() for number in set(numbers))
     assert assigned_partitions(assignment(partitions, version=version)) == expected
 
 
@@ -86,6 +86,6 @@ def test_an_assignment_whose_lengths_lie_is_none(data: bytes) -> None:
 
 
 def test_an_assignment_has_a_million_partitions_at_most() -> None:
-    numbers = [0] * (MAX_ELEMENTS - 1)
+    numbers = list(range(MAX_ELEMENTS - 1))
     assert len(assigned_partitions(assignment({"t": numbers})) or ()) == MAX_ELEMENTS - 1
     assert assigned_partitions(assignment({"t": [*numbers, 0]})) is None

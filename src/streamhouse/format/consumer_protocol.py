@@ -9,6 +9,7 @@ most `MAX_ELEMENTS` array elements. All versions of both messages begin with the
 """
 
 import struct
+from collections.abc import Container
 from typing import Final
 
 MAX_ELEMENTS: Final = 1_000_000
@@ -18,28 +19,37 @@ _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 
 
-def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
-    """The topics of a ConsumerProtocolSubscription; None for other bytes."""
+def subscribed_topics(subscription: bytes, *, among: Container[str] | None = None) -> frozenset[str] | None:
+    """The topics of a ConsumerProtocolSubscription, or those of them that are in `among`; None for other bytes."""
     try:
         message = _Bytes(subscription)
         message.integer(_INT16)  # the version
-        return frozenset(message.string() for _ in range(message.count(least_bytes=_INT16.size)))
+        topics = (message.string() for _ in range(message.count(least_bytes=_INT16.size)))
+        return frozenset(topics if among is None else (topic for topic in topics if topic in among))
     except ValueError:
         return None
 
 
 def assigned_partitions(assignment: bytes) -> list[tuple[str, int]] | None:
-    """The partitions of a ConsumerProtocolAssignment, by topic and number; None for other bytes."""
-    partitions: list[tuple[str, int]] = []
+    """The partitions of a ConsumerProtocolAssignment, by topic and number, each once; None for other bytes."""
+    topics = assigned_numbers(assignment)
+    if topics is None:
+        return None
+    return [(topic, number) for topic in sorted(topics) for number in sorted(topics[topic])]
+
+
+def assigned_numbers(assignment: bytes) -> dict[str, set[int]] | None:
+    """The numbers of the assigned partitions of each topic; None for other bytes."""
+    topics: dict[str, set[int]] = {}
     try:
         message = _Bytes(assignment)
         message.integer(_INT16)
         for _ in range(message.count(least_bytes=_INT16.size + _INT32.size)):
             topic = message.string()
-            partitions += [(topic, message.integer(_INT32)) for _ in range(message.count(least_bytes=_INT32.size))]
+            topics.setdefault(topic, set()).update(message.integers(message.count(least_bytes=_INT32.size)))
     except ValueError:
         return None
-    return sorted(partitions)
+    return topics
 
 
 class _Bytes:
@@ -60,6 +70,12 @@ class _Bytes:
         (value,) = layout.unpack_from(self._data, self._position)
         self._position += layout.size
         return int(value)
+
+    def integers(self, count: int) -> tuple[int, ...]:
+        """So many of 32 bits, which `count` has compared with the remaining bytes."""
+        found = struct.unpack_from(f">{count}i", self._data, self._position)
+        self._position += count * _INT32.size
+        return found
 
     def count(self, *, least_bytes: int) -> int:
         """The length of an array whose elements have at least `least_bytes` each."""

@@ -6,8 +6,9 @@ from streamhouse.broker.groups.descriptions import (
     check_delete,
     check_delete_offsets,
     describe,
-    is_subscribed,
     list_entry,
+    subscriptions_of,
+    topics_read,
 )
 from streamhouse.broker.groups.group_state import Group
 from streamhouse.errors import (
@@ -23,6 +24,7 @@ from streamhouse.model.group_requests import LeaveRequest
 from tests.broker.groups.machine import DELAY_S, SESSION_MS, Machine
 
 SESSION_S = SESSION_MS / 1000
+BOTH = {"orders", "clicks"}
 READS_ORDERS = b"\x00\x01" + b"\x00\x00\x00\x01" + b"\x00\x06orders" + b"\x00\x00\x00\x00" + b"more"
 
 
@@ -311,25 +313,23 @@ def test_offsets_may_be_deleted_under_consumers_but_not_under_other_members() ->
 def test_a_group_reads_what_its_members_subscribe_to() -> None:
     machine = Machine()
     [member] = machine.settled(None, metadata=READS_ORDERS)
-    assert is_subscribed(machine.group, "orders")
-    assert not is_subscribed(machine.group, "clicks")
+    assert topics_read("g", subscriptions_of(machine.group), BOTH) == {"orders"}
     machine.leave(member)
-    assert not is_subscribed(machine.group, "orders")
+    assert topics_read("g", subscriptions_of(machine.group), BOTH) == set()
 
 
 def test_a_tenants_members_name_topics_as_they_know_them() -> None:
     machine = Machine()
     machine.settled(None, metadata=READS_ORDERS)
     machine.group.group_id = "acme~g"
-    assert is_subscribed(machine.group, "acme~orders")
-    assert not is_subscribed(machine.group, "orders")
-    assert not is_subscribed(machine.group, "beta~orders")
+    topics = {"acme~orders", "acme~clicks", "orders", "beta~orders"}
+    assert topics_read("acme~g", subscriptions_of(machine.group), topics) == {"acme~orders"}
 
 
 def test_consumers_that_do_not_say_what_they_read_may_read_anything() -> None:
     machine = Machine()
     machine.settled(None, metadata=b"?")
-    assert is_subscribed(machine.group, "orders")
+    assert topics_read("g", subscriptions_of(machine.group), BOTH) == BOTH
     other = Machine()
     other.settled(None, metadata=b"?", protocol_type="connect")
-    assert not is_subscribed(other.group, "orders")
+    assert topics_read("g", subscriptions_of(other.group), BOTH) == set()

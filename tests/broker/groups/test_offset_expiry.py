@@ -5,6 +5,7 @@ import uuid
 import pytest
 
 from streamhouse.broker.groups import LeaveRequest, MemberRef
+from streamhouse.broker.groups.descriptions import subscriptions_of, topics_read
 from streamhouse.broker.groups.offset_expiry import expired_offsets
 from streamhouse.errors import CoordinatorUnavailable
 from streamhouse.model.group import CommittedOffset, GroupOffset
@@ -29,7 +30,9 @@ def stored(topic_id: TopicId, at_ms: int, expires_at_ms: int | None = None) -> O
 
 
 def over(machine: Machine, *offsets: OffsetStored, now_ms: int) -> list[OffsetStored]:
-    return expired_offsets(machine.group, offsets, TOPICS, now_ms=now_ms, retention_ms=RETENTION_MS)
+    names = topics_read("g", subscriptions_of(machine.group), {topic.name for topic in TOPICS.values()})
+    read = {topic_id for topic_id, topic in TOPICS.items() if topic.name in names}
+    return expired_offsets(machine.group, offsets, read, now_ms=now_ms, retention_ms=RETENTION_MS)
 
 
 # --- the policy

@@ -1,11 +1,14 @@
 """Committed offsets: who may commit, what is kept, and that it never goes back."""
 
 import asyncio
-from collections.abc import Sequence
+import threading
+from collections.abc import Sequence, Set
+from typing import Any
 
 import pytest
 
-from streamhouse.broker.groups import LeaveRequest, MemberRef, OffsetToCommit
+from streamhouse.broker.groups import LeaveRequest, MemberRef, OffsetToCommit, descriptions, offsets
+from streamhouse.broker.groups.descriptions import find_topics_read
 from streamhouse.errors import (
     CoordinatorLoading,
     CoordinatorUnavailable,
@@ -16,11 +19,13 @@ from streamhouse.errors import (
     NonEmptyGroup,
     NotCoordinator,
     OffsetMetadataTooLarge,
+    RebalanceInProgress,
     Rejected,
     StreamhouseError,
     UnknownMember,
     UnknownTopic,
 )
+from streamhouse.format.consumer_protocol import subscribed_topics
 from streamhouse.model.group import GroupState
 from streamhouse.model.names import TopicPartition
 from tests.broker.groups.scene import ORDERS, Agent, Scene, at, caller, committed, join, open_scene, settle
@@ -313,6 +318,44 @@ async def test_offsets_are_deleted_unless_the_topic_is_read(scene: Scene, agent:
     await agent.groups.leave("g", [LeaveRequest(member_id=joined.member_id)])
     assert await agent.groups.delete_offsets("g", [ORDERS[0]]) == {ORDERS[0]: None}
     assert await committed(agent.groups) == []
+
+
+async def test_subscriptions_are_decoded_once_however_many_topics_a_deletion_names(
+    scene: Scene, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member may have a mebibyte of them, and a request a hundred thousand topics."""
+    await scene.group_of(agent.groups, 2)
+    on_loop = list[bool]()
+
+    def decode(subscription: bytes, **options: Any) -> frozenset[str] | None:
+        on_loop.append(threading.current_thread() is threading.main_thread())
+        return subscribed_topics(subscription, **options)
+
+    monkeypatch.setattr(descriptions, "subscribed_topics", decode)
+    names = [TopicPartition(f"unknown-{number}", 0) for number in range(50)]
+    await agent.groups.delete_offsets("g", names)
+    assert on_loop == [True]  # it can't be decoded, so the other one's doesn't matter
+    monkeypatch.setattr(descriptions, "INLINE_BYTES", -1)
+    await agent.groups.delete_offsets("g", names)
+    assert on_loop == [True, False]
+
+
+async def test_offsets_are_not_deleted_where_members_change_while_their_subscriptions_are_decoded(
+    scene: Scene, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await agent.groups.commit("g", NOBODY, at(1))
+
+    async def meanwhile(group_id: str, subscriptions: Sequence[bytes], among: Set[str]) -> Set[str]:
+        found = await find_topics_read(group_id, subscriptions, among)
+        waiting = scene.start(agent.groups.join("g", join(metadata=READS_ORDERS)))
+        await scene.clock.advance(3)
+        await waiting
+        return found
+
+    monkeypatch.setattr(offsets, "find_topics_read", meanwhile)
+    with pytest.raises(RebalanceInProgress):
+        await agent.groups.delete_offsets("g", [ORDERS[0]])
+    assert await committed(agent.groups) == [1]
 
 
 async def test_offsets_of_no_group_can_not_be_deleted(agent: Agent) -> None:

@@ -9,6 +9,8 @@ import httpx
 import pytest
 from aiokafka import AIOKafkaConsumer
 
+from streamhouse.errors import Unavailable
+from streamhouse.model.group_lag import GroupLag
 from streamhouse.wire.kafka.messages.sync_group import SyncGroupResponse
 from tests.wire.kafka.members import Member
 from tests.wire.kafka.talk import Client
@@ -149,6 +151,47 @@ async def test_a_member_whose_assignment_lies_about_its_lengths_is_told_without_
         assert told["state"] == "Stable"
     finally:
         await client.close()
+
+
+async def test_a_group_that_reads_topics_by_the_thousand_that_do_not_exist_costs_no_reads_of_metadata(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = site.agent.ready.kafka
+    client = await Client.connect(address.host, address.port)
+    try:
+        topics = ["orders", *(f"unknown-{number}" for number in range(5000))]
+        names = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
+        member = Member(client, group_id="billing", metadata=struct.pack(">hi", 0, len(topics)) + names)
+        await member.join()
+        await client.call(member.sync_request({member.member_id: b""}), SyncGroupResponse, 5)
+        catalog = site.agent.broker.catalog
+        monkeypatch.setattr(catalog, "_miss_s", 0.0)
+        before = catalog.misses
+        assert await lag(site) == {0: (None, 10), 1: (None, 10)}
+        assert catalog.misses - before < 5
+    finally:
+        await client.close()
+
+
+async def test_a_group_whose_lag_can_not_be_measured_keeps_none_of_the_others_from_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for group in ("a", "b", "c"):
+        await site.http.post(f"/v1/groups/{group}/reset", json={"to": "earliest", "topics": [{"topic": "orders"}]})
+    monitor = site.agent.broker.group_lag
+    lag_of = monitor._reader.lag
+
+    async def lag(group_id: str) -> GroupLag:
+        if group_id == "b":
+            raise Unavailable("the leader is away")
+        return await lag_of(group_id)
+
+    monkeypatch.setattr(monitor._reader, "lag", lag)
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            await monitor.measure()
+    measured = {each["group"]: each["at_ms"] for each in (await site.http.get("/v1/lag")).json()["groups"]}
+    assert [group for group, at_ms in measured.items() if at_ms is not None] == ["a", "c"]
 
 
 async def test_lag_in_time_is_the_age_of_the_first_record_that_is_not_committed(site: Site) -> None:

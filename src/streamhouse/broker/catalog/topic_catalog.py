@@ -126,6 +126,11 @@ class TopicCatalog:
         await self._refresh(FRESH_S, is_known=self._loaded_at is not None)
         return sorted(self._by_name.values(), key=lambda topic: topic.name)
 
+    async def by_name(self) -> Mapping[str, Topic]:
+        """All topics; a view that changes with them."""
+        await self._refresh(FRESH_S, is_known=self._loaded_at is not None)
+        return self._by_name
+
     async def find(self, name: str) -> Topic:
         """The topic of this name; raises `UnknownTopic`. On the hot path: no suspension while the cache is fresh."""
         if (topic := self._by_name.get(name)) is not None and self._is_fresh(FRESH_S):

@@ -13,21 +13,19 @@ The age of a record is read from the header of its batch, once: it is remembered
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.forwarding.groups import GroupService
 from streamhouse.broker.forwarding.leader_lookup import LocalBroker, OffsetLookup
-from streamhouse.broker.groups import DescribedGroup
+from streamhouse.broker.groups.assignments import find_reads
 from streamhouse.errors import StreamhouseError
 from streamhouse.format.batch import BatchHeader, read_header
-from streamhouse.format.consumer_protocol import assigned_partitions, subscribed_topics
 from streamhouse.model.fetch import FetchResult, PartitionFetch
-from streamhouse.model.group import CONSUMER, CommittedOffset
+from streamhouse.model.group import CommittedOffset
 from streamhouse.model.group_lag import GroupLag, LagHistory, PartitionLag, WaitingPartition, since_ms
 from streamhouse.model.names import PartitionId, TopicPartition
-from streamhouse.model.tenant import topic_of_member
 
 AT_ONCE: Final = 16
 """Requests to leaders in flight at the same time."""
@@ -65,11 +63,11 @@ class GroupLagReader:
         committed = await self._groups.committed(group_id)
         [history] = await self._dependencies.metadata.group_lags([group_id]) or [LagHistory(group_id)]
         waiting = {each.name: each for each in history.waiting}
-        members = {name: member_id for member_id, name in _assignments(group)}
+        reads = await find_reads(group, await self._catalog.by_name())
         now_ms = self._dependencies.clock.now_ms()
         partitions = [
-            _Partition(name, partition_id, committed.get(name), members.get(name), waiting.get(name))
-            for name, partition_id in sorted((await self._partitions_of(group, committed)).items())
+            _Partition(name, partition_id, committed.get(name), reads.members.get(name), waiting.get(name))
+            for name, partition_id in sorted((await self._partitions_of(reads.topics, committed)).items())
         ]
         return GroupLag(
             group_id=group_id,
@@ -80,10 +78,10 @@ class GroupLagReader:
         )
 
     async def _partitions_of(
-        self, group: DescribedGroup, committed: Mapping[TopicPartition, CommittedOffset]
+        self, topics: Iterable[str], committed: Mapping[TopicPartition, CommittedOffset]
     ) -> dict[TopicPartition, PartitionId]:
         partitions: dict[TopicPartition, PartitionId] = {}
-        for topic in {*(name.topic for name in committed), *_topics_read(group)}:
+        for topic in {*(name.topic for name in committed), *topics}:
             if (row := await self._catalog.find_if_any(topic)) is not None:
                 for number in range(row.partitions):
                     partitions[TopicPartition(topic, number)] = PartitionId(row.topic_id, number)
@@ -129,18 +127,3 @@ def _first_timestamp_ms(header: BatchHeader) -> int | None:
     is_first = not (header.is_log_append_time or header.has_delete_horizon) and header.base_timestamp_ms >= 0
     timestamp_ms = header.base_timestamp_ms if is_first else header.max_timestamp_ms
     return timestamp_ms if timestamp_ms >= 0 else None
-
-
-def _assignments(group: DescribedGroup) -> Iterator[tuple[str, TopicPartition]]:
-    if group.protocol_type == CONSUMER:
-        for member in group.members:
-            for topic, number in assigned_partitions(member.assignment) or ():
-                yield member.member_id, TopicPartition(topic_of_member(group.group_id, topic), number)
-
-
-def _topics_read(group: DescribedGroup) -> Iterator[str]:
-    yield from (name.topic for _, name in _assignments(group))
-    if group.protocol_type == CONSUMER:
-        for member in group.members:
-            names = subscribed_topics(member.metadata) or ()
-            yield from (topic_of_member(group.group_id, name) for name in names)

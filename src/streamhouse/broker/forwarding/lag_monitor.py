@@ -47,10 +47,12 @@ class GroupLagMonitor:
                 log.warning("group lag not measured, will retry", extra={"why": str(error)})
 
     async def measure(self) -> None:
-        """Measure groups until `max_lag_partitions` are measured; those after them are the first ones next time."""
+        """Measure groups until `max_lag_partitions` are measured, or one can't be; those after them are the first ones
+        next time. Raises the error of that one, after the others are stored."""
         group_ids = [each.group_id for each in await self._here.groups.list(often=True)]
         self._lags = {group_id: lag for group_id, lag in self._lags.items() if group_id in group_ids}
         left, histories = self._dependencies.settings.groups.max_lag_partitions, list[LagHistory]()
+        failed: StreamhouseError | None = None
         for group_id in self._in_turn(group_ids):
             if left <= 0:
                 self._next = group_id
@@ -59,6 +61,10 @@ class GroupLagMonitor:
                 lag = await self._reader.lag(group_id)
             except GroupNotFound:
                 continue
+            except StreamhouseError as error:
+                failed = error
+                self._next = _after(group_id)
+                break
             left -= len(lag.partitions)
             self._lags[group_id] = lag
             if not is_flat(lag.samples, lag.sample):
@@ -66,6 +72,13 @@ class GroupLagMonitor:
         now_ms = self._dependencies.clock.now_ms()
         if histories:
             await self._dependencies.metadata.put_group_lags(histories, now_ms=now_ms, forget_ms=FORGET_MS)
+        if failed is not None:
+            raise failed
 
     def _in_turn(self, group_ids: list[str]) -> list[str]:
         return [each for each in group_ids if each >= self._next] + [each for each in group_ids if each < self._next]
+
+
+def _after(group_id: str) -> str:
+    """The least name behind this one."""
+    return group_id + "\0"

@@ -4,6 +4,9 @@ Owns        describing and listing; checks before a deletion; which topics a gro
 Leaves      the deletion to `groups` and `offsets`
 """
 
+import asyncio
+from collections.abc import Container, Sequence, Set
+from dataclasses import dataclass
 from typing import Final
 
 from streamhouse.broker.groups.group_state import Group
@@ -14,6 +17,9 @@ from streamhouse.model.group_requests import DescribedGroup, ListedGroup
 from streamhouse.model.tenant import topic_of_member
 
 CLASSIC: Final = "classic"
+
+INLINE_BYTES: Final = 64 * 1024
+"""Subscriptions and assignments of a group that are decoded on the event loop; more of them in a thread."""
 
 
 def describe(group: Group) -> DescribedGroup:
@@ -49,11 +55,37 @@ def check_delete_offsets(group: Group) -> None:
         check_delete(group)
 
 
-def is_subscribed(group: Group, topic: str) -> bool:
-    """Whether members read the topic; True also for consumers whose subscription can't be decoded."""
+def subscriptions_of(group: Group) -> tuple[bytes, ...]:
+    """What consumers say they read; nothing for other kinds of members."""
     if group.protocol_type != CONSUMER:
-        return False
-    topics = [subscribed_topics(member.metadata(group.protocol) or b"") for member in group.roster]
-    return any(
-        names is None or any(topic_of_member(group.group_id, name) == topic for name in names) for names in topics
-    )
+        return ()
+    return tuple(member.metadata(group.protocol) or b"" for member in group.roster)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberTopics(Container[str]):
+    """Topics as members of a group name them."""
+
+    group_id: str
+    topics: Container[str]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and topic_of_member(self.group_id, name) in self.topics
+
+
+def topics_read(group_id: str, subscriptions: Sequence[bytes], among: Set[str]) -> Set[str]:
+    """Those of the topics that members read; all of them if a subscription can't be decoded."""
+    read: set[str] = set()
+    for subscription in subscriptions:
+        names = subscribed_topics(subscription, among=MemberTopics(group_id, among))
+        if names is None:
+            return among
+        read.update(topic_of_member(group_id, name) for name in names)
+    return read
+
+
+async def find_topics_read(group_id: str, subscriptions: Sequence[bytes], among: Set[str]) -> Set[str]:
+    """Like `topics_read`, in a thread if there is much to decode: members have a mebibyte each."""
+    if sum(map(len, subscriptions)) <= INLINE_BYTES:
+        return topics_read(group_id, subscriptions, among)
+    return await asyncio.to_thread(topics_read, group_id, subscriptions, among)

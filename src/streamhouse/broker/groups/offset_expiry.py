@@ -7,14 +7,14 @@ Leaves      which groups may have expired offsets to the metadata store; deletin
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import groupby
 from typing import Final
 
 from streamhouse.broker.catalog.topic_catalog import TopicCatalog
 from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.groups.coordinator import GroupCoordinator
-from streamhouse.broker.groups.descriptions import is_subscribed
+from streamhouse.broker.groups.descriptions import find_topics_read, subscriptions_of
 from streamhouse.broker.groups.group_state import Group
 from streamhouse.broker.groups.shards import Shard
 from streamhouse.config import GroupSettings
@@ -32,9 +32,9 @@ RETRY_S: Final = 10.0
 
 
 def expired_offsets(
-    group: Group, offsets: Iterable[OffsetStored], topics: Mapping[TopicId, Topic], *, now_ms: int, retention_ms: int
+    group: Group, offsets: Iterable[OffsetStored], read: Container[TopicId], *, now_ms: int, retention_ms: int
 ) -> list[OffsetStored]:
-    """Which of a group's offsets have expired; a pure function.
+    """Which of the offsets of a group whose members read these topics have expired; a pure function.
 
     In an empty group the retention starts when the last member left. In a simple group, and for topics that a stable
     group of consumers does not read any more, it starts at the commit. Nothing expires in a group that rebalances, or
@@ -44,10 +44,9 @@ def expired_offsets(
     if not empty and (group.state is not GroupState.STABLE or group.protocol_type != CONSUMER):
         return []
     emptied_at_ms = group.changed_at_ms if empty and group.protocol_type is not None else None
-    read = {topic_id for topic_id, topic in topics.items() if not empty and is_subscribed(group, topic.name)}
 
     def is_over(stored: OffsetStored) -> bool:
-        if stored.at.partition.topic_id in read:
+        if not empty and stored.at.partition.topic_id in read:
             return False
         if stored.committed.expires_at_ms is not None:
             return now_ms >= stored.committed.expires_at_ms
@@ -100,16 +99,24 @@ class OffsetExpiry:
         return round(self._settings.offsets_retention_s * 1000)
 
     async def _expire(self, shards: Sequence[Shard], group_ids: Sequence[str], now_ms: int) -> int:
-        """Read, then decide without a suspension. Groups with a commit meanwhile are left for the next sweep."""
-        held = [(shard, group, group.commits) for shard, group in _held_groups(shards, group_ids)]
+        """Read, then decide without a suspension. Groups with a commit or other members
+        meanwhile are left for the next sweep."""
+        held = [
+            (shard, group, group.commits, subscriptions_of(group)) for shard, group in _held_groups(shards, group_ids)
+        ]
         topics = {topic.topic_id: topic for topic in await self._catalog.all()}
-        offsets = await self._offsets([group.group_id for _, group, _ in held])
+        offsets = await self._offsets([group.group_id for _, group, _, _ in held])
+        reads = [
+            await _find_read(group.group_id, subscriptions, offsets.get(group.group_id, ()), topics)
+            for _, group, _, subscriptions in held
+        ]
         deleted, drops = 0, list[Awaitable[None]]()
-        for shard, group, commits in held:
-            if shard.lost is not None or group.commits != commits or shard.unwritten[group.group_id]:
+        for (shard, group, commits, subscriptions), read in zip(held, reads, strict=True):
+            has_changed = group.commits != commits or subscriptions_of(group) != subscriptions
+            if shard.lost is not None or has_changed or shard.unwritten[group.group_id]:
                 continue
             stored = offsets.get(group.group_id, [])
-            expired = expired_offsets(group, stored, topics, now_ms=now_ms, retention_ms=self._retention_ms)
+            expired = expired_offsets(group, stored, read, now_ms=now_ms, retention_ms=self._retention_ms)
             deleted += len(expired)
             drops += self._drop(shard, group, expired, is_all=len(expired) == len(stored))
         await asyncio.gather(*drops)
@@ -137,6 +144,16 @@ def _held_groups(shards: Sequence[Shard], group_ids: Sequence[str]) -> Iterator[
         for shard in shards:
             if shard.lost is None and (group := shard.groups.get(group_id)) is not None:
                 yield shard, group
+
+
+async def _find_read(
+    group_id: str, subscriptions: Sequence[bytes], offsets: Iterable[OffsetStored], topics: Mapping[TopicId, Topic]
+) -> Set[TopicId]:
+    """Those of the topics with these offsets that members read."""
+    names = {
+        topics[topic_id].name: topic_id for topic_id in {each.at.partition.topic_id for each in offsets} & topics.keys()
+    }
+    return {names[name] for name in await find_topics_read(group_id, subscriptions, names.keys())}
 
 
 def _chunks(group_ids: Sequence[str]) -> Iterator[Sequence[str]]:

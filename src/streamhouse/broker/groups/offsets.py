@@ -17,7 +17,7 @@ from typing import Final
 from streamhouse.broker.catalog.topic_catalog import TopicCatalog
 from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.groups.coordinator import GroupCoordinator
-from streamhouse.broker.groups.descriptions import check_delete_offsets, is_subscribed
+from streamhouse.broker.groups.descriptions import check_delete_offsets, find_topics_read, subscriptions_of
 from streamhouse.broker.groups.group_state import Group
 from streamhouse.broker.groups.shards import Shard
 from streamhouse.config import GroupSettings
@@ -30,6 +30,7 @@ from streamhouse.errors import (
     LeaseLost,
     NotCoordinator,
     OffsetMetadataTooLarge,
+    RebalanceInProgress,
     Rejected,
     SessionLost,
     StreamhouseError,
@@ -226,15 +227,18 @@ class GroupOffsets:
         shard = await self._coordinator.shards.hold(group_id)
         if (group := shard.groups.get(group_id)) is None:
             raise GroupNotFound(group_id)
+        subscriptions = subscriptions_of(group)
+        read = await find_topics_read(group_id, subscriptions, {name.topic for name in partitions})
         check_delete_offsets(group)
-        read = {topic: is_subscribed(group, topic) for topic in dict.fromkeys(name.topic for name in names)}
+        if subscriptions_of(group) != subscriptions:
+            raise RebalanceInProgress(group_id)
         outcomes: dict[TopicPartition, StreamhouseError | None] = {}
         changes: list[GroupChange] = []
         for name, partition in partitions.items():
             outcomes[name] = None
             if isinstance(partition, StreamhouseError):
                 outcomes[name] = partition
-            elif read[name.topic]:
+            elif name.topic in read:
                 outcomes[name] = GroupSubscribed(group_id, topic=name.topic)
             else:
                 changes.append(DropOffset(at=GroupOffset(group_id, partition)))

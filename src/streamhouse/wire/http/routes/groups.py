@@ -17,8 +17,8 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.groups.assignments import find_assigned
 from streamhouse.errors import GroupNotFound, UnknownTopic
-from streamhouse.format.consumer_protocol import assigned_partitions
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
 from streamhouse.model.group import CommittedOffset, GroupState
@@ -60,7 +60,8 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupDetails(GroupView, frozen=True, kw_only=True):
-    """A group with its members; `protocol` and assignments are known while the group is stable."""
+    """A group with its members; `protocol` and assignments are known while the group is stable. Partitions that don't
+    exist are left out, whatever was assigned."""
 
     protocol: str
     members: list[MemberView]
@@ -167,7 +168,10 @@ class GroupCalls:
         return [each for each in groups if access.allows(AclOperation.DESCRIBE, ResourceType.GROUP, each.group_id)]
 
     async def get_group(self, call: Call[NoQuery, None]) -> Response:
-        return json_response(_details(await self._broker.records.describe_group(call.path["group"])))
+        group = await self._broker.records.describe_group(call.path["group"])
+        if group.state is GroupState.DEAD:
+            raise GroupNotFound(group.group_id)
+        return json_response(_details(group, await find_assigned(group, await self._broker.catalog.by_name())))
 
     async def get_lag(self, call: Call[NoQuery, None]) -> Response:
         lag = await self._broker.records.lag(call.path["group"])
@@ -295,27 +299,23 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
 # --- describe
 
 
-def _details(group: DescribedGroup) -> GroupDetails:
-    if group.state is GroupState.DEAD:
-        raise GroupNotFound(group.group_id)
+def _details(group: DescribedGroup, assigned: Mapping[str, Sequence[TopicPartition]]) -> GroupDetails:
     return GroupDetails(
         group=group.group_id,
         state=group.state,
         protocol_type=group.protocol_type,
         protocol=group.protocol,
-        members=[_member(each) for each in group.members],
+        members=[_member(each, assigned[each.member_id]) for each in group.members],
     )
 
 
-def _member(member: DescribedMember) -> MemberView:
+def _member(member: DescribedMember, assigned: Sequence[TopicPartition]) -> MemberView:
     return MemberView(
         member=member.member_id,
         client=member.client_id,
         host=member.client_host.removeprefix("/"),
         instance=member.instance_id,
-        assigned=[
-            Place(topic=topic, partition=number) for topic, number in assigned_partitions(member.assignment) or ()
-        ],
+        assigned=[Place(topic=each.topic, partition=each.partition) for each in assigned],
     )
 
 
