@@ -1,5 +1,6 @@
 """The server for assistants: the protocol's methods, its errors, and tools against a real agent."""
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamhouse.cli.commands.mcp import TOOLS, VERSIONS, McpServer
+from streamhouse.cli.commands.mcp import TOOLS, VERSIONS, McpServer, read_line
 from streamhouse.client.http import Http, HttpResponse
 from tests.cli.test_live import LIMIT_S, Agent, command, environment, start
 
@@ -71,11 +72,37 @@ async def test_wrong_requests_get_their_codes(method: str, params: object, code:
     assert (await ask(method, params))["error"]["code"] == code
 
 
-@pytest.mark.parametrize("line", [b"{", b"[]", b"1", b'{"id": 1}', b"\xff", b"[" * 100_000])
+NO_REQUESTS = [
+    *(b"{", b"[]", b"1", b'{"id": 1}', b"\xff", b"[" * 100_000),
+    b'{"id": "\\ud800", "method": "ping"}',
+    b'{"id": 1, "method": "tools/call", "params": {"name": "group_lag", "arguments": {"group": "\\udfff"}}}',
+    b'{"id": [1], "method": "ping"}',
+    b'{"id": NaN, "method": "ping"}',
+    b'{"id": ' + b"1" * 5000 + b', "method": "ping"}',
+]
+
+
+@pytest.mark.parametrize("line", NO_REQUESTS)
 async def test_what_is_no_request_is_answered_as_such(line: bytes) -> None:
     answer = await McpServer(FakeHttp()).answer(line)
     assert answer is not None
     assert answer["error"]["code"] in (-32700, -32600)
+    assert json.dumps(answer, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("size", [100, 101, 150, 1000])
+async def test_of_a_line_that_is_too_long_nothing_is_taken_for_the_next_one(size: int) -> None:
+    reader = asyncio.StreamReader(limit=100)
+    reader.feed_data(b"first\n" + b"x" * size)
+    assert await read_line(reader) == b"first\n"
+    reading = asyncio.ensure_future(read_line(reader))
+    await asyncio.sleep(0)
+    reader.feed_data(b"y" * 30)
+    await asyncio.sleep(0)
+    reader.feed_data(b"z\nlast")
+    reader.feed_eof()
+    assert await reading is None
+    assert [await read_line(reader), await read_line(reader)] == [b"last", b""]
 
 
 async def test_a_notification_gets_no_answer() -> None:

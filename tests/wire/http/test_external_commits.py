@@ -1,6 +1,7 @@
 """Commits over HTTP: placed, told again, refused; and what agents ask of each other for it."""
 
 import asyncio
+from contextlib import closing, suppress
 from typing import Any
 
 import httpx
@@ -8,6 +9,7 @@ import pytest
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.external_commits.commit_request import ExternalCommitRequest
+from streamhouse.config import AgentClientSettings
 from streamhouse.config.fields import Address
 from streamhouse.errors import Unavailable
 from streamhouse.model.external_commit import FreezeRequest, FreezeTarget, Outcome
@@ -174,3 +176,26 @@ async def test_an_agent_that_refuses_or_is_not_there_is_asked_again_later(start_
     with pytest.raises(Unavailable, match="reached"):
         await holders.hold(Address("127.0.0.1", 1), asked, timeout_s=5)
     await holders.aclose()
+
+
+async def test_an_agent_whose_answer_never_ends_is_given_up_in_time() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
+        with closing(writer), suppress(ConnectionError):
+            while True:  # each byte begins httpx's own timeout again
+                writer.write(b"x")
+                await writer.drain()
+                await asyncio.sleep(0.01)
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    here = Address(*server.sockets[0].getsockname()[:2])
+    holders = HttpFreezeClient(AgentClientSettings())
+    try:
+        async with asyncio.timeout(60):
+            with pytest.raises(Unavailable, match="didn't answer"):
+                await holders.metrics(here, timeout_s=0.3)
+    finally:
+        await holders.aclose()
+        server.close()
+        await server.wait_closed()

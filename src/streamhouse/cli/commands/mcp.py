@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
+import msgspec
 import typer
 
 from streamhouse import __version__
@@ -145,16 +146,30 @@ async def _serve(deps: Dependencies, address: str) -> None:
     async with deps.http(address) as http:
         server = McpServer(http)
         while True:
-            try:
-                line = await reader.readline()
-            except ValueError:
+            line = await read_line(reader)
+            if line == b"":
+                return
+            if line is None:
                 answer: Json | None = _failed(None, INVALID_REQUEST, f"a message has more than {MAX_LINE_BYTES} bytes")
             else:
-                if not line:
-                    return
                 answer = await server.answer(line) if line.strip() else None
             if answer is not None:
                 typer.echo(json.dumps(answer, ensure_ascii=False))
+
+
+async def read_line(reader: asyncio.StreamReader) -> bytes | None:
+    """The next line, empty at the end; None for one beyond the reader's limit, of which nothing is left to read."""
+    is_too_long = False
+    while True:
+        try:
+            line = await reader.readuntil()
+        except asyncio.LimitOverrunError as error:
+            await reader.readexactly(error.consumed)
+            is_too_long = True
+            continue
+        except asyncio.IncompleteReadError as error:
+            line = error.partial
+        return None if is_too_long else line
 
 
 class McpServer:
@@ -164,13 +179,15 @@ class McpServer:
     async def answer(self, line: bytes | str) -> Json | None:
         """The answer to a message; None to a notification."""
         try:
-            message = json.loads(line)
+            message = msgspec.json.decode(line)  # unlike `json`, it takes no half characters, which can't be written
         except (ValueError, RecursionError):
             return _failed(None, PARSE_ERROR, "the message is not JSON")
         if not isinstance(message, dict) or not isinstance(message.get("method"), str):
             return _failed(None, INVALID_REQUEST, "the message is no request")
         if "id" not in message:
             return None
+        if not isinstance(message["id"], str | int | float | None):
+            return _failed(None, INVALID_REQUEST, "the id is neither a text nor a number")
         params = message.get("params") or {}
         if not isinstance(params, dict):
             return _failed(message["id"], INVALID_PARAMS, "params is no object")

@@ -5,6 +5,7 @@ Owns        connections to other agents' HTTP ports, deadlines, decoding respons
 Leaves      freezing to the other agent's `external_commits.partition_freezes`, retries to its callers
 """
 
+import asyncio
 import uuid
 from collections.abc import Sequence
 from typing import Final
@@ -83,14 +84,17 @@ class AgentRequests:
         self, method: str, at: Address, path: str, body: msgspec.Struct | None, *, timeout_s: float, **query: str
     ) -> bytes:
         try:
-            answer = await self._client.request(
-                method,
-                f"{self._login.http_scheme}://{at}{path}",
-                params=query,
-                content=b"" if body is None else msgspec.json.encode(body),
-                headers=self._login.http_headers() | ({} if body is None else {"content-type": "application/json"}),
-                timeout=timeout_s,
-            )
+            async with asyncio.timeout(timeout_s):  # httpx's own begins again with every byte
+                answer = await self._client.request(
+                    method,
+                    f"{self._login.http_scheme}://{at}{path}",
+                    params=query,
+                    content=b"" if body is None else msgspec.json.encode(body),
+                    headers=self._login.http_headers() | ({} if body is None else {"content-type": "application/json"}),
+                    timeout=timeout_s,
+                )
+        except TimeoutError:
+            raise Unavailable(f"another agent didn't answer in {timeout_s:g} s; address={at}") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unavailable(f"another agent can't be reached; address={at} why={type(error).__name__}") from None
         if answer.status_code >= 300:
