@@ -104,3 +104,27 @@ async def test_an_api_key_logs_in(address: str, page: Page) -> None:
     await page.get_by_label("API key").fill(key)
     await page.get_by_role("button", name="Log in").click()
     await expect(page.locator("main code").first).to_have_text("User:alice")
+
+
+async def test_a_tab_that_is_read_only_offers_and_sends_no_changes(address: str, page: Page) -> None:
+    sent: list[str] = []
+    await page.goto(f"{address}/console/topics/orders")
+    await log_in(page, *ADMIN)
+    await expect(page.get_by_role("button", name="Delete", exact=True)).to_be_visible()
+    await page.keyboard.press("Control+k")
+    await page.get_by_role("combobox").fill("read only")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_text("read only", exact=True)).to_be_visible()
+    await expect(page.get_by_role("button", name="Delete", exact=True)).to_be_hidden()
+    page.on("request", lambda request: sent.append(request.method) if request.method != "GET" else None)
+    await page.reload()
+    await expect(page.get_by_role("button", name="Produce a record")).to_be_hidden()
+    refused = await page.evaluate(
+        """async () => {
+            const app = document.querySelector("script[type=module]").src;
+            const { remove } = await import(new URL("lib/api.js", app));
+            return remove("/v1/topics/orders").catch((error) => error.message);
+        }"""
+    )
+    assert "read-only" in refused
+    assert sent == []

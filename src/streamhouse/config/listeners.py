@@ -128,6 +128,9 @@ class HttpSettings(Section, frozen=True, kw_only=True):
         str,
         about("host names, separated by commas, that a listener on loopback accepts besides localhost and `advertise`"),
     ] = ""
+    console_read_only: Annotated[
+        bool, about("the console offers and sends no changes; who may do what is for access rules to say")
+    ] = False
     max_connections: Annotated[int, about("maximum open connections; further ones are closed at once", gt=0)] = 2000
     max_connections_per_ip: Annotated[
         int,

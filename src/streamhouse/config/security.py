@@ -94,6 +94,11 @@ class SecuritySettings(Section, frozen=True, kw_only=True):
     oauth_principal_claim: Annotated[str, about("claim that holds the user's name")] = "sub"
     oauth_groups_claim: Annotated[str, about("claim that holds the names of the user's groups; empty: no groups")] = ""
     oauth_scope: Annotated[str, about("scope that tokens must have; empty: any")] = ""
+    oauth_client_id: Annotated[
+        str, about("client as which the console logs in at the provider (code flow with PKCE); empty: it doesn't")
+    ] = ""
+    oauth_authorize_url: Annotated[str, about("https address of the provider's login, for oauth_client_id")] = ""
+    oauth_token_url: Annotated[str, about("https address that gives tokens for codes, for oauth_client_id")] = ""
     oauth_clock_skew_s: Annotated[float, about("how far the clocks of issuer and agent may differ", ge=0)] = 30.0
     oauth_refresh_s: Annotated[float, about("time between fetches of the issuer's keys", gt=0)] = 3600.0
     oauth_timeout_s: Annotated[float, about("deadline of fetching the issuer's keys", gt=0)] = 5.0

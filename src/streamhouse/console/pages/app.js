@@ -2,7 +2,7 @@
 import { html, render, useEffect, useErrorBoundary, useState } from "./lib/html.js";
 import { useStore } from "./lib/store.js";
 import { useRoute } from "./lib/router.js";
-import { authorization, expire, needsLogin } from "./lib/session.js";
+import { RETURN_PATH, authorization, expire, learnWays, needsLogin } from "./lib/session.js";
 import { Frame } from "./ui/frame.js";
 import { Dialogs } from "./ui/dialogs.js";
 import { Palette } from "./ui/palette.js";
@@ -49,8 +49,9 @@ function Console() {
 }
 
 async function begin() {
+  await learnWays();
   const response = await fetch("/v1/whoami", { headers: authorization(), credentials: "omit" }).catch(() => null);
-  if (response?.status === 401) expire();
+  if (response?.status === 401 || location.pathname === RETURN_PATH) expire();
   document.addEventListener("keydown", (event) => !needsLogin.get() && onKey(event));
   render(html`<${Console} />`, document.getElementById("app"));
 }

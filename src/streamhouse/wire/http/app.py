@@ -36,6 +36,7 @@ from streamhouse.wire.http.routes import (
     fetch,
     groups,
     health,
+    login,
     maintenance,
     metrics,
     partition_freezes,
@@ -97,6 +98,7 @@ def make_app(
         *settings.operations(broker),
         *damaged_wals.operations(broker),
         *security.operations(broker),
+        *login.operations(broker),
         *health.operations(broker, registry),
     ]
     site = Site()
@@ -116,7 +118,14 @@ def make_app(
         broker.security, delay_s=broker.settings.security.failed_login_delay_s, clock=SystemClock()
     )
     open_paths = ["/", *(each.path for each in declared if each.needs.is_open)]
+    open_calls = [(each.method, each.path) for each in declared if each.needs.is_open and each.method != "GET"]
     authentication = Authentication(
-        app, authenticator, open_paths=open_paths, open_below=PREFIX, quotas=broker.security.quotas, clock=SystemClock()
+        app,
+        authenticator,
+        open_paths=open_paths,
+        open_calls=open_calls,
+        open_below=PREFIX,
+        quotas=broker.security.quotas,
+        clock=SystemClock(),
     )
     return RequestLimits(authentication, limits, http_metrics, tracer=broker.tracer)

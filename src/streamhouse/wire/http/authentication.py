@@ -4,7 +4,8 @@ Data path   middleware -> **authentication** -> router of the app
 Owns        the rights of each request in its scope, its quotas; 401 in the form of the API or of the schema registry
 Leaves      credentials to `wire.authentication`, what an operation needs to `endpoint` and the schema registry
 
-Only probes, the root of the schema registry and the files of the console are open to everybody; they show no data.
+Only probes, the root of the schema registry, the files of the console and its login are open to everybody; they show no
+data.
 Credentials in a URL are not looked at: URLs are logged by proxies and kept by browsers.
 """
 
@@ -37,6 +38,7 @@ class Authentication:
         authenticator: Authenticator,
         *,
         open_paths: Collection[str],
+        open_calls: Collection[tuple[str, str]] = (),
         open_below: str,
         quotas: Quotas,
         clock: Clock,
@@ -46,6 +48,7 @@ class Authentication:
         self._clock = clock
         self._authenticator = authenticator
         self._open_paths = frozenset(open_paths)
+        self._open_calls = frozenset(open_calls)
         self._open_below = f"{open_below}/"
 
     def __repr__(self) -> str:
@@ -68,7 +71,8 @@ class Authentication:
     async def _log_in(self, scope: Scope) -> RequestAccess:
         origin = origin_of(scope)
         is_open = scope["path"] in self._open_paths or scope["path"].startswith(self._open_below)
-        if is_open and scope["method"] in ("GET", "HEAD"):
+        is_reading = scope["method"] in ("GET", "HEAD")
+        if (is_open and is_reading) or (scope["method"], scope["path"]) in self._open_calls:
             return self._authenticator.unknown(origin)
         return await self._authenticator.log_in(_values(scope, b"authorization"), _values(scope, b"x-api-key"), origin)
 

@@ -1,5 +1,5 @@
 // The HTTP API. Every request has the login of this tab; errors have the agent's own words.
-import { authorization, expire } from "./session.js";
+import { authorization, expire, isReadOnly } from "./session.js";
 
 export class ApiError extends Error {
   constructor(status, body) {
@@ -17,7 +17,8 @@ function urlOf(url, query = {}) {
   return search ? `${url}?${search}` : url;
 }
 
-export async function send(method, url, { query, body, accept = "application/json", signal } = {}) {
+export async function send(method, url, { query, body, accept = "application/json", signal, reads = method === "GET" } = {}) {
+  if (isReadOnly.get() && !reads) throw new ApiError(0, { detail: "The console is read-only: it changes nothing." });
   const headers = { accept, ...authorization() };
   if (body !== undefined) headers["content-type"] = "application/json";
   let response;

@@ -22,23 +22,42 @@ export function remember(text) {
   localStorage.setItem(HISTORY, JSON.stringify(next));
 }
 
-export const run = (sql, maxRows, signal) => post("/v1/sql", { sql, max_rows: maxRows, query_id: newId() }, { signal });
+export const run = (sql, maxRows, signal) => post("/v1/sql", { sql, max_rows: maxRows, query_id: newId() }, { signal, reads: isQuery(sql) });
 
 // Rows of a stream, until `signal` or `onRows` says that it is enough; then the query is cancelled.
 export async function follow(sql, starting, signal, onRow) {
   const id = newId();
   try {
-    for await (const row of lines("POST", "/v1/sql", { body: { sql, starting, query_id: id }, signal })) {
+    for await (const row of lines("POST", "/v1/sql", { body: { sql, starting, query_id: id }, signal, reads: isQuery(sql) })) {
       if (row.error) throw new Error(row.error.detail ?? "The query failed.");
       if (!onRow(row)) return;
     }
   } finally {
-    remove(`/v1/sql/queries/${id}`).catch(() => null);
+    remove(`/v1/sql/queries/${id}`, {}, { reads: true }).catch(() => null);
   }
 }
 
 const KEYWORDS = ("SELECT FROM WHERE GROUP BY ORDER HAVING LIMIT JOIN LEFT INNER ON AS AND OR NOT IN IS NULL LIKE BETWEEN CASE WHEN THEN ELSE END DISTINCT UNION ALL WITH "
   + "CREATE TABLE VIEW PIPELINE MATERIALIZED INSERT INTO VALUES DROP SHOW DESCRIBE EXPLAIN STREAM WINDOW COUNT SUM AVG MIN MAX CAST DESC ASC INTERVAL TRUE FALSE").split(" ");
+
+const WORDS = new Set(KEYWORDS);
+const TOKEN = /(--[^\n]*|\/\*[\s\S]*?(?:\*\/|$))|('(?:[^'\\]|\\.|'')*'?)|(`[^`]*`?)|(\b\d+(?:\.\d+)?\b)|([A-Za-z_]\w*)/g;
+const KINDS = ["comment", "text", "name", "number", "word"];
+
+// Parts of a statement with what they are: comment, text, name, number, word; "" for all else.
+export function tokens(sql) {
+  const found = [];
+  let at = 0;
+  for (const match of sql.matchAll(TOKEN)) {
+    const index = match.slice(1).findIndex((each) => each !== undefined);
+    const kind = KINDS[index] === "word" && !WORDS.has(match[0].toUpperCase()) ? "" : KINDS[index];
+    if (match.index > at) found.push(["", sql.slice(at, match.index)]);
+    found.push([kind, match[0]]);
+    at = match.index + match[0].length;
+  }
+  if (at < sql.length) found.push(["", sql.slice(at)]);
+  return found;
+}
 
 // Words that may stand where the cursor is: from the SQL worker, else keywords and the names of tables.
 export async function completions(names, before) {

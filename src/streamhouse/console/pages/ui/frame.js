@@ -2,7 +2,9 @@
 import { html, useEffect, useState } from "../lib/html.js";
 import { useData } from "../lib/live.js";
 import { get } from "../lib/api.js";
-import { isLoggedIn, logOut, needsLogin } from "../lib/session.js";
+import { isLoggedIn, isReadOnly, logOut, needsLogin } from "../lib/session.js";
+import { useStore } from "../lib/store.js";
+import { Badge } from "./parts.js";
 import { href, useRoute } from "../lib/router.js";
 import { PAGES } from "./navigation.js";
 import { Icon } from "./icons.js";
@@ -57,6 +59,7 @@ function Crumbs({ parts }) {
 
 export function Frame({ children }) {
   const { parts } = useRoute();
+  const readOnly = useStore(isReadOnly);
   const [menu, setMenu] = useState(false);
   useEffect(() => {
     setMenu(false);
@@ -70,7 +73,7 @@ export function Frame({ children }) {
       <div class="main">
         <header class="top">
           <button type="button" class="icon-button menu-button" aria-label="Navigation" aria-expanded=${menu} aria-controls="side" onClick=${() => setMenu(!menu)}><${Icon} name="menu" /></button>
-          <${Crumbs} parts=${parts} /><div class="space"></div>
+          <${Crumbs} parts=${parts} />${readOnly && html`<${Badge} kind="info">read only</${Badge}>`}<div class="space"></div>
           <button type="button" class="finder" onClick=${openPalette} aria-label="Search and commands"><${Icon} name="search" /><span>Search or jump to…</span><kbd>Ctrl K</kbd></button>
           <button type="button" class="icon-button" aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)" onClick=${showKeys}><${Icon} name="help" /></button>
           <button type="button" class="icon-button" aria-label="Switch between dark and light" title="Dark or light" onClick=${switchTheme}><${Icon} name="theme" /></button>

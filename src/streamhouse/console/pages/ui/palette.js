@@ -3,7 +3,7 @@ import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { createStore, useStore } from "../lib/store.js";
 import { get } from "../lib/api.js";
 import { go, href } from "../lib/router.js";
-import { isLoggedIn, logOut } from "../lib/session.js";
+import { isLoggedIn, isReadOnly, logOut, setReadOnly } from "../lib/session.js";
 import { PAGES } from "./navigation.js";
 import { Icon } from "./icons.js";
 import { switchTheme } from "./frame.js";
@@ -14,7 +14,8 @@ export const openPalette = () => isOpen.set(true);
 
 const FIXED = () => [
   ...PAGES.map((each) => ({ text: each.label, kind: "page", icon: each.id, run: () => go(href([each.id])) })),
-  { text: "Create a topic", kind: "command", icon: "plus", run: () => go(href(["topics"], { new: "1" })) },
+  ...(isReadOnly.get() ? [] : [{ text: "Create a topic", kind: "command", icon: "plus", run: () => go(href(["topics"], { new: "1" })) }]),
+  { text: isReadOnly.get() ? "Allow changes in this tab" : "Read only: change nothing in this tab", kind: "command", icon: "security", run: () => setReadOnly(!isReadOnly.get()) },
   { text: "Switch between dark and light", kind: "command", icon: "theme", run: switchTheme },
   ...(isLoggedIn() ? [{ text: "Log out", kind: "command", icon: "out", run: logOut }] : []),
 ];

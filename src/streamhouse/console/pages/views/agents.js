@@ -51,7 +51,7 @@ function AgentTable({ agents, metrics, onDrain }) {
     { id: "cpu", label: "CPU", right: true, value: (row) => speed(row, "process_cpu_seconds_total") ?? -1, cell: (row) => percent(speed(row, "process_cpu_seconds_total")) },
     { id: "memory", label: "Memory", right: true, value: (row) => of(row, "process_resident_memory_bytes") ?? -1, cell: (row) => bytes(of(row, "process_resident_memory_bytes")) },
     { id: "lease", label: "Session ends in", right: true, value: (row) => row.expires_in_ms, cell: (row) => (row.expires_in_ms > 0 ? duration(row.expires_in_ms) : "expired") },
-    { id: "drain", label: "", cell: (row) => row.state === "draining" ? html`<button type="button" class="button tiny" onClick=${() => onDrain(row, false)}>Undrain</button>` : row.state === "live" && html`<button type="button" class="button tiny" onClick=${() => onDrain(row, true)}>Drain</button>` },
+    { id: "drain", label: "", cell: (row) => row.state === "draining" ? html`<button type="button" class="write button tiny" onClick=${() => onDrain(row, false)}>Undrain</button>` : row.state === "live" && html`<button type="button" class="write button tiny" onClick=${() => onDrain(row, true)}>Drain</button>` },
   ];
   return html`<${Card} title="Agents" flush><${Table} label="Agents" columns=${columns} rows=${agents} rowKey=${(row) => row.session} /></${Card}>`;
 }

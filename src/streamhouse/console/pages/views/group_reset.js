@@ -28,7 +28,7 @@ function Form({ group, topics, close, onDone }) {
   const run = async (request, isDry) => {
     setError(null);
     try {
-      return await post(path("v1", "groups", group, "reset"), { ...request, dry_run: isDry });
+      return await post(path("v1", "groups", group, "reset"), { ...request, dry_run: isDry }, { reads: isDry });
     } catch (failure) {
       setError(failure);
       return null;

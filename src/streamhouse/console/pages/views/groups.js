@@ -71,8 +71,8 @@ function GroupPage({ name }) {
   const reload = () => [group.reload(), lag.reload()];
   return html`<${PageHead} title=${name} badge=${group.data && html`<${Badge} kind=${STATES[group.data.state] ?? ""}>${group.data.state}</${Badge}> <${Health} of=${lag.data?.health} />`}
       about=${group.data && `${plural(group.data.members.length, "member")}${group.data.protocol ? ` · ${group.data.protocol}` : ""}`}
-      actions=${html`<button type="button" class="button" onClick=${() => resetGroup(name, lag.data?.partitions ?? [], reload)}>Reset offsets</button>
-        <button type="button" class="button danger" onClick=${deleteGroup}>Delete</button>`} />
+      actions=${html`<button type="button" class="write button" onClick=${() => resetGroup(name, lag.data?.partitions ?? [], reload)}>Reset offsets</button>
+        <button type="button" class="write button danger" onClick=${deleteGroup}>Delete</button>`} />
     <${Loaded} of=${lag}>${(data) => html`<${Summary} lag=${data} members=${group.data?.members ?? []} /><${LagHistory} lag=${data} />`}</${Loaded}>
     <${Loaded} of=${group}>${(data) => html`<${Members} group=${data} lag=${lag.data} />`}</${Loaded}>
     <${Loaded} of=${lag}>${(data) => html`<${Partitions} lag=${data} members=${group.data?.members ?? []} />`}</${Loaded}>`;

@@ -1,6 +1,8 @@
-// The login page: user and password, or an API key.
-import { html, useState } from "../lib/html.js";
-import { logInWithPassword, logInWithToken } from "../lib/session.js";
+// The login page: user and password, an API key, or an OpenID provider.
+import { html, useEffect, useState } from "../lib/html.js";
+import { go } from "../lib/router.js";
+import { comeBack, goToProvider, logInWithPassword, logInWithToken, RETURN_PATH, ways } from "../lib/session.js";
+import { useStore } from "../lib/store.js";
 import { Field, Notice } from "../ui/parts.js";
 
 const FILES = new URL("..", import.meta.url).pathname;
@@ -9,6 +11,19 @@ export function Login() {
   const [withKey, setWithKey] = useState(false);
   const [error, setError] = useState("");
   const [busy, setBusy] = useState(false);
+  const { provider } = useStore(ways);
+  const begin = () => goToProvider().catch((failure) => setError(failure.message));
+  useEffect(() => {
+    if (location.pathname !== RETURN_PATH) return;
+    const query = new URLSearchParams(location.search);
+    go("/console/overview", { replace: true });
+    if (!query.get("state")) return;
+    setBusy(true);
+    comeBack(query).then((url) => go(url, { replace: true }), (failure) => {
+      setError(failure.message);
+      setBusy(false);
+    });
+  }, []);
   const submit = async (event) => {
     event.preventDefault();
     const form = new FormData(event.target);
@@ -32,5 +47,6 @@ export function Login() {
         <${Field} label="Password"><input type="password" name="password" autocomplete="current-password" required /></${Field}>`}
     <button class="button primary" disabled=${busy}>${busy ? "Logging in…" : "Log in"}</button>
     <button type="button" class="button quiet" onClick=${() => setWithKey(!withKey)}>${withKey ? "Use a password" : "Use an API key"}</button>
+    ${provider && html`<button type="button" class="button" disabled=${busy} onClick=${begin}>Log in with ${new URL(provider.authorize_url).host}</button>`}
   </form></main>`;
 }

@@ -11,6 +11,22 @@ import { Plot } from "../ui/plot.js";
 const DOCTOR_MS = 15000;
 const AGENTS_MS = 4000;
 const perSecond = (value) => (value === null ? "–" : `${bytes(value)}/s`);
+const LAG_MS = 10000;
+// List prices of Amazon S3 in us-east-1 for a thousand requests; other stores and regions differ.
+const PRICES = { put: 0.005, list: 0.005, get: 0.0004, delete: 0 };
+const MONTH_S = 30 * 86400;
+
+// What the requests of an hour like the last minutes would cost in a month.
+function monthlyCost(points) {
+  const [first, now] = [points[0], points.at(-1)];
+  if (!first || first === now) return null;
+  const priceOf = (operation) => PRICES[Object.keys(PRICES).find((each) => operation.startsWith(each)) ?? "get"];
+  const samples = Object.assign({}, ...[...now.agents.values()].map((each) => each.samples));
+  return labelsOf(samples, "streamhouse_object_store_requests_total", "operation")
+    .reduce((sum, operation) => sum + (rate(now, first, "streamhouse_object_store_requests_total", { operation }) * MONTH_S * priceOf(operation)) / 1000, 0);
+}
+
+const money = (value) => (value === null ? "–" : value < 0.01 ? "less than a cent" : `$${value < 10 ? value.toFixed(2) : number(Math.round(value))}`);
 const latency = (value) => (value === null || value === undefined ? "–" : duration(value * 1000));
 
 function hitRate(now, before) {
@@ -22,13 +38,14 @@ function hitRate(now, before) {
 export function Page() {
   const metrics = useMetrics();
   const agents = useData((signal) => get("/v1/agents", {}, { signal }), [], AGENTS_MS);
+  const lags = useData((signal) => get("/v1/lag", {}, { signal }), [], LAG_MS);
   const { points, error } = metrics;
   const live = (agents.data?.agents ?? []).filter((each) => each.state === "live").length;
   return html`
     <${PageHead} title="Overview" about=${agents.data && `${plural(live, "live agent")} · figures of the last ${duration(Math.max(0, (points.at(-1)?.at - points[0]?.at) * 1000) || 0)}`}
       actions=${html`<span class="live ${error ? "is-off" : ""}">${error ? "interrupted" : "live"}</span>`} />
     ${error && html`<${Failure} error=${error} />`}
-    <${Figures} points=${points} live=${live} agents=${agents.data?.agents} />
+    <${Figures} points=${points} live=${live} agents=${agents.data?.agents} groups=${lags.data?.groups} />
     <${Plots} points=${points} />
     <div class="grid">
       <div class="span-7"><${Findings} /></div>
@@ -36,7 +53,7 @@ export function Page() {
     </div>`;
 }
 
-function Figures({ points, live, agents }) {
+function Figures({ points, live, agents, groups }) {
   const now = points.at(-1);
   const before = points.at(-2);
   const of = (name) => series(points, (point, earlier) => rate(point, earlier, name));
@@ -52,12 +69,21 @@ function Figures({ points, live, agents }) {
   return html`<div class="tiles">
     <${Tile} label="Written" value=${perSecond(written.at(-1) ?? null)} note=${`${short(records)} records/s`} points=${written} />
     <${Tile} label="Read" value=${perSecond(read.at(-1) ?? null)} note=${`${number(now ? gauge(now, "streamhouse_kafka_connections") : null)} connections`} points=${read} color="var(--c2)" />
-    <${Tile} label="Store requests" value=${short(requests.at(-1) ?? null)} unit="/s" note=${`p99 ${latency(slow)}`} points=${requests} color="var(--c3)" />
+    <${Tile} label="Store requests" value=${short(requests.at(-1) ?? null)} unit="/s" note=${html`<span title="Requests only, at the list prices of Amazon S3 in us-east-1">${money(monthlyCost(points))} a month on S3 · p99 ${latency(slow)}</span>`} points=${requests} color="var(--c3)" />
+    <${LagTile} groups=${groups} />
     <${Tile} label="Cache hits" value=${percent(known.at(-1) ?? null)} note="of all lookups" points=${hits} color="var(--c4)" />
     <${Tile} label="Unflushed" value=${bytes(now ? gauge(now, "streamhouse_buffer_bytes") : null)} note=${`${percent(pressure)} of its memory`} points=${series(points, (point) => gauge(point, "streamhouse_buffer_bytes"))} color="var(--c7)" />
     <${Tile} label="Agents" value=${number(live)} unit=${away > 0 ? `live, ${away} not` : "live"} note=${now ? `${number(gauge(now, "streamhouse_open_partitions"))} partitions led` : ""} points=${series(points, (point) => gauge(point, "process_cpu_seconds_total"))
       .map((_, index) => rate(points[index], points[index - 1], "process_cpu_seconds_total"))} color="var(--c6)" />
   </div>`;
+}
+
+function LagTile({ groups }) {
+  const behind = (groups ?? []).filter((each) => each.lag > 0).sort((a, b) => (b.lag_ms ?? 0) - (a.lag_ms ?? 0));
+  const stuck = behind.filter((each) => each.health === "stuck").length;
+  const worst = behind[0];
+  return html`<${Tile} label="Lag" value=${worst ? duration(worst.lag_ms) : groups ? "none" : "–"} unit=${stuck ? `, ${stuck} stuck` : ""}
+    note=${worst ? html`<a href=${href(["groups", worst.group])}>${worst.group}</a> ${short(worst.lag)} records` : groups ? `${plural(groups.length, "group")} caught up` : ""} />`;
 }
 
 function Plots({ points }) {
@@ -76,7 +102,7 @@ function Plots({ points }) {
       { label: "written", values: of("streamhouse_appended_bytes_total"), color: "--c1" },
       { label: "read", values: of("streamhouse_fetched_bytes_total"), color: "--c2" }]} /></${Card}></div>
     <div class="span-6"><${Card} title=${hasKafka ? "Latency, p99" : "Latency of the object store"}><${Plot} label="Latency" times=${times} format=${latency} lines=${hasKafka
-      ? [{ label: "produce", values: kafka("Produce") }, { label: "fetch", values: kafka("Fetch"), color: "--c2" }, { label: "object store", values: store(0.99), color: "--c3" }]
+      ? [{ label: "produce", values: kafka("Produce") }, { label: "fetch, with waiting for records", values: kafka("Fetch"), color: "--c2" }, { label: "object store", values: store(0.99), color: "--c3" }]
       : [{ label: "median", values: store(0.5), color: "--c3" }, { label: "p99", values: store(0.99), color: "--c5" }]} /></${Card}></div>
     <div class="span-6"><${Card} title="Requests to the object store, per second"><${Plot} label="Requests to the object store" times=${times} format=${short} lines=${operations.map((operation) => (
       { label: operation, values: of("streamhouse_object_store_requests_total", { operation }) }))} /></${Card}></div>

@@ -3,6 +3,7 @@ import { html } from "../lib/html.js";
 import { get, path, post, remove } from "../lib/api.js";
 import { ago, bytes, duration, number, plural, short, time } from "../lib/format.js";
 import { useData } from "../lib/live.js";
+import { sourcesOf } from "../lib/pipelines.js";
 import { go, href, useQuery } from "../lib/router.js";
 import { confirm } from "../ui/dialogs.js";
 import { Graph } from "../ui/graph.js";
@@ -15,13 +16,6 @@ const KINDS = { running: "ok", waiting: "", starting: "info", failed: "bad", pau
 
 export const Page = ({ parts }) => (parts.length ? html`<${PipelinePage} key=${parts[0]} name=${parts[0]} />` : html`<${PipelineList} />`);
 export const Phase = ({ of }) => html`<${Badge} kind=${KINDS[of.status.phase] ?? ""}>${of.wish === "pause" && of.status.phase !== "paused" ? `${of.status.phase}, to be paused` : of.status.phase}</${Badge}>`;
-
-// Names of topics and views that a pipeline reads; a shape says it, else the words after FROM and JOIN.
-function sourcesOf(pipeline) {
-  const streams = pipeline.shape?.streams ?? [];
-  const named = [...pipeline.text.matchAll(/\b(?:FROM|JOIN)\s+(?:STREAM\s*\(\s*)?`?([A-Za-z0-9_.-]+)`?/gi)].map((match) => match[1]);
-  return [...new Set([...streams.map((each) => each.split(/[:\s]/)[0]), ...(streams.length ? [] : named)])].filter((each) => each && !/^(stream|select|lateral|unnest)$/i.test(each));
-}
 
 function graphOf(pipelines, topics, views) {
   const isView = new Set(views.map((each) => each.name));
@@ -89,11 +83,11 @@ function PipelinePage({ name }) {
   const isPaused = pipeline.data?.wish === "pause";
   return html`<${PageHead} title=${name} badge=${pipeline.data && html`<${Phase} of=${pipeline.data} />`}
       about=${pipeline.data && `${pipeline.data.kind} · revision ${pipeline.data.revision}, generation ${pipeline.data.generation} · changed ${ago(pipeline.data.changed_at_ms)}`}
-      actions=${html`${isPaused ? html`<button type="button" class="button" onClick=${() => act("resume", "Resume the pipeline?", "It goes on where it stopped.")}>Resume</button>`
-        : html`<button type="button" class="button" onClick=${() => act("pause", "Pause the pipeline?", "It stops after the batch that it is in, and keeps its offsets and state.")}>Pause</button>`}
-        <button type="button" class="button" onClick=${() => act("restart", "Restart the pipeline?", "It starts again at the same offsets.", { from: null })}>Restart</button>
-        <button type="button" class="button" onClick=${() => act("restart", "Restart from the beginning?", "A new generation reads its topics from their start, with empty state. Rows may be written again.", { from: "earliest" })}>From the beginning</button>
-        <button type="button" class="button danger" onClick=${drop}>Delete</button>`} />
+      actions=${html`${isPaused ? html`<button type="button" class="write button" onClick=${() => act("resume", "Resume the pipeline?", "It goes on where it stopped.")}>Resume</button>`
+        : html`<button type="button" class="write button" onClick=${() => act("pause", "Pause the pipeline?", "It stops after the batch that it is in, and keeps its offsets and state.")}>Pause</button>`}
+        <button type="button" class="write button" onClick=${() => act("restart", "Restart the pipeline?", "It starts again at the same offsets.", { from: null })}>Restart</button>
+        <button type="button" class="write button" onClick=${() => act("restart", "Restart from the beginning?", "A new generation reads its topics from their start, with empty state. Rows may be written again.", { from: "earliest" })}>From the beginning</button>
+        <button type="button" class="write button danger" onClick=${drop}>Delete</button>`} />
     <${Loaded} of=${pipeline}>${(data) => html`<${Status} of=${data} /><div class="grid"><div class="span-7"><${Card} title="Definition"><pre class="code" tabindex="0">${data.text}</pre></${Card}></div>
       <div class="span-5"><${Facts} of=${data} /></div></div>`}</${Loaded}>
     <${Card} title="Log" flush><${Loaded} of=${events}>${(data) => html`<${Table} label="Log" urlSort=${false} rows=${data.events.map((each, index) => ({ ...each, index })).reverse()} rowKey=${(row) => `${row.at_ms}/${row.index}`} empty="Nothing yet." columns=${[

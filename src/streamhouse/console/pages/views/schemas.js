@@ -3,6 +3,7 @@ import { html, useState } from "../lib/html.js";
 import { get, path, post, remove } from "../lib/api.js";
 import { plural } from "../lib/format.js";
 import { useData } from "../lib/live.js";
+import { sourcesOf } from "../lib/pipelines.js";
 import { go, href, useQuery } from "../lib/router.js";
 import { Diff } from "../ui/diff.js";
 import { confirm } from "../ui/dialogs.js";
@@ -28,7 +29,7 @@ function SubjectList() {
     { id: "part", label: "Encodes", value: (row) => row.match(/-(key|value)$/)?.[1] ?? "–" },
   ];
   return html`<${PageHead} title="Schemas" about=${subjects.data && `${plural(subjects.data.length, "subject")}${level.data ? ` · compatibility ${level.data.compatibilityLevel}` : ""}`}
-      actions=${html`<a class="button primary" href=${href(["schemas", "new"], { tab: "draft" })}>Register a schema</a>`} />
+      actions=${html`<a class="write button primary" href=${href(["schemas", "new"], { tab: "draft" })}>Register a schema</a>`} />
     <${Card} flush><div class="toolbar"><${Search} placeholder="Filter subjects" /></div>
       <${Loaded} of=${subjects}>${(rows) => html`<${Table} label="Subjects" columns=${columns} rows=${rows} rowKey=${(row) => row} filter=${filter} empty="No schema is registered yet." />`}</${Loaded}></${Card}>`;
 }
@@ -64,10 +65,26 @@ function SubjectPage({ subject }) {
   const tabs = [["versions", "Versions"], ["diff", "Differences"], ["draft", "Check a draft"]];
   return html`<${PageHead} title=${subject} badge=${level.data && html`<${Badge}>${level.data.compatibilityLevel}</${Badge}>`}
       about=${versions.data && html`${plural(versions.data.length, "version")}${topicOf(subject) ? html` · <a href=${href(["topics", topicOf(subject)])}>${topicOf(subject)}</a>` : ""}`}
-      actions=${html`<button type="button" class="button danger" onClick=${deleteSubject}>Delete</button>`} />
+      actions=${html`<button type="button" class="write button danger" onClick=${deleteSubject}>Delete</button>`} />
     <${Tabs} label="Parts of the subject" active=${tab} tabs=${tabs.map(([id, label]) => ({ id, label, href: href(["schemas", subject], { tab: id === "versions" ? "" : id }) }))} />
+    ${tab === "versions" && html`<${Users} subject=${subject} />`}
     <${Loaded} of=${versions}>${(found) => tab === "draft" ? html`<${Draft} subject=${subject} versions=${found} onRegistered=${versions.reload} />`
       : tab === "diff" ? html`<${Differences} versions=${found} />` : html`<${Versions} versions=${found} />`}</${Loaded}>`;
+}
+
+// Topics whose records it encodes, by its name or by their settings, and pipelines that read or write these.
+async function usersOf(subject, signal) {
+  const [{ topics }, pipelines] = await Promise.all([get("/v1/topics", {}, { signal }), get("/v1/pipelines", {}, { signal }).catch(() => ({ pipelines: [] }))]);
+  const named = topics.filter((each) => each.name === topicOf(subject) || each.name === subject).map((each) => each.name);
+  const isOf = (name) => named.includes(name);
+  return { topics: named, pipelines: pipelines.pipelines.filter((each) => isOf(each.target) || sourcesOf(each).some(isOf)) };
+}
+
+function Users({ subject }) {
+  const users = useData((signal) => usersOf(subject, signal), [subject]);
+  return html`<${Card} title="Used by"><${Loaded} of=${users}>${({ topics, pipelines }) => html`<dl class="pair">
+    <dt>Topics</dt><dd>${topics.length ? topics.map((each, index) => html`${index > 0 && ", "}<a key=${each} href=${href(["topics", each])}>${each}</a>`) : "none of that name"}</dd>
+    <dt>Pipelines</dt><dd>${pipelines.length ? pipelines.map((each, index) => html`${index > 0 && ", "}<a key=${each.name} href=${href(["pipelines", each.name])}>${each.name}</a>`) : "none that read or write these topics"}</dd></dl>`}</${Loaded}></${Card}>`;
 }
 
 function Versions({ versions }) {
@@ -101,7 +118,7 @@ function Draft({ subject: given, versions, onRegistered }) {
     setAnswer(null);
     setError(null);
     try {
-      if (versions.length) setAnswer(await post(`${path("compatibility", "subjects", subject, "versions")}?verbose=true`, body, { accept: REGISTRY }));
+      if (versions.length) setAnswer(await post(`${path("compatibility", "subjects", subject, "versions")}?verbose=true`, body, { accept: REGISTRY, reads: true }));
       else setAnswer({ is_compatible: true, messages: ["There is no version yet that it could break."] });
     } catch (failure) {
       setError(failure);
@@ -123,6 +140,6 @@ function Draft({ subject: given, versions, onRegistered }) {
     ${answer && html`<${Notice} kind=${answer.is_compatible ? "ok" : "bad"}>${answer.is_compatible ? "It fits the versions that are there." : "It doesn't fit the versions that are there."}
       ${(answer.messages ?? []).map((each, index) => html`<div key=${index} class="small">${each}</div>`)}</${Notice}>`}
     ${newest && text !== pretty(newest.schema) && html`<details><summary>Differences to version ${newest.version}</summary><${Diff} before=${pretty(newest.schema)} after=${text} /></details>`}
-    <div class="row"><${Action} run=${check} disabled=${!subject || !text}>Check</${Action}><${Action} class="primary" run=${register} disabled=${!subject || !text}>Register</${Action}></div>
+    <div class="row"><${Action} run=${check} disabled=${!subject || !text}>Check</${Action}><${Action} class="write primary" run=${register} disabled=${!subject || !text}>Register</${Action}></div>
   </div></${Card}>`;
 }

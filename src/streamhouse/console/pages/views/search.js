@@ -36,7 +36,7 @@ async function run(topic, request, signal, show) {
   const began = performance.now();
   const state = { records: [], bytes: 0, skipped_bytes: 0, segments: 0, segments_needed: 0, offsets: 0, left: 0, cursor: "", running: true };
   do {
-    const found = await post(path("v1", "topics", topic, "search"), { ...request, cursor: state.cursor, max_bytes: PIECE_BYTES, limit: Math.min(100, MAX_FOUND - state.records.length), key_format: "base64", value_format: "base64" }, { signal });
+    const found = await post(path("v1", "topics", topic, "search"), { ...request, cursor: state.cursor, max_bytes: PIECE_BYTES, limit: Math.min(100, MAX_FOUND - state.records.length), key_format: "base64", value_format: "base64" }, { signal, reads: true });
     state.records = [...state.records, ...found.records];
     for (const each of ["bytes", "skipped_bytes", "segments", "segments_needed", "offsets"]) state[each] += found.searched[each];
     state.left = found.searched.left;

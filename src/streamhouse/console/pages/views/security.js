@@ -6,9 +6,10 @@ import { href, useQuery } from "../lib/router.js";
 import { Badge, Card, Failure, Notice, PageHead, Tabs } from "../ui/parts.js";
 import { Keys, Users } from "./security_users.js";
 import { Quotas, Roles, Rules } from "./security_rules.js";
+import { Audit } from "./security_audit.js";
 
-const TABS = [["me", "You"], ["users", "Users"], ["keys", "API keys"], ["acls", "Access rules"], ["roles", "Roles"], ["quotas", "Quotas"]];
-const VIEWS = { users: Users, keys: Keys, acls: Rules, roles: Roles, quotas: Quotas };
+const TABS = [["me", "You"], ["users", "Users"], ["keys", "API keys"], ["acls", "Access rules"], ["roles", "Roles"], ["quotas", "Quotas"], ["audit", "Audit"]];
+const VIEWS = { users: Users, keys: Keys, acls: Rules, roles: Roles, quotas: Quotas, audit: Audit };
 
 const OFF = "Access control is off here: everybody who reaches this agent may do everything. The page on security in the documentation says how to turn it on.";
 const isOff = (me, tab) => me.unrestricted && (tab === "acls" || tab === "roles");

@@ -9,7 +9,7 @@ import { showForm } from "../ui/forms.js";
 import { Badge, Card, Loaded, Search } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
 
-const OPERATIONS = ["all", "read", "write", "create", "delete", "alter", "describe", "cluster-action", "describe-configs", "alter-configs", "idempotent-write", "run-code"];
+const OPERATIONS = ["all", "read", "write", "create", "delete", "alter", "describe", "cluster-action", "describe-configs", "alter-configs", "idempotent-write", "run-code", "run-sql"];
 const RESOURCES = ["topic", "group", "cluster", "transactional-id", "delegation-token", "user", "subject", "pipeline", "view", "table"];
 const LIMITS = ["producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate", "connection_creation_rate"];
 
@@ -28,9 +28,9 @@ export function Rules() {
     { id: "type", label: "On", value: (row) => row.resource_type },
     { id: "name", label: "Name", value: (row) => row.name, cell: (row) => html`<code class="break">${row.name}${row.pattern === "prefixed" ? "…" : ""}</code>` },
     { id: "host", label: "From", value: (row) => row.host },
-    { id: "delete", label: "", cell: (row) => html`<button type="button" class="button tiny danger" onClick=${() => drop(row)}>Delete</button>` },
+    { id: "delete", label: "", cell: (row) => html`<button type="button" class="write button tiny danger" onClick=${() => drop(row)}>Delete</button>` },
   ];
-  return html`<${Card} flush><div class="toolbar"><${Search} placeholder="Filter rules" /><div style=${{ marginLeft: "auto" }}><button type="button" class="button primary" onClick=${create}>Create a rule</button></div></div>
+  return html`<${Card} flush><div class="toolbar"><${Search} placeholder="Filter rules" /><div style=${{ marginLeft: "auto" }}><button type="button" class="write button primary" onClick=${create}>Create a rule</button></div></div>
     <${Loaded} of=${rules}>${(data) => html`<${Table} label="Access rules" urlSort=${false} columns=${columns} rows=${data.acls} rowKey=${(row) => JSON.stringify(row)} filter=${filter} empty="There are no rules." />`}</${Loaded}></${Card}>`;
 }
 
@@ -42,10 +42,10 @@ export function Roles() {
     run: () => post(path("v1", "roles", role, "members"), { add: [], remove: [member] }) })) && roles.reload();
   const columns = [
     { id: "name", label: "Role", value: (row) => row.name },
-    { id: "members", label: "Members", value: (row) => row.members.length, cell: (row) => html`<div class="row">${row.members.map((each) => html`<span key=${each} class="badge">${each} <button type="button" class="button quiet tiny" aria-label=${`Remove ${each}`} onClick=${() => drop(row.name, each)}>×</button></span>`)}</div>` },
-    { id: "add", label: "", cell: (row) => html`<button type="button" class="button tiny" onClick=${() => add(row.name)}>Add a member</button>` },
+    { id: "members", label: "Members", value: (row) => row.members.length, cell: (row) => html`<div class="row">${row.members.map((each) => html`<span key=${each} class="badge">${each} <button type="button" class="write button quiet tiny" aria-label=${`Remove ${each}`} onClick=${() => drop(row.name, each)}>×</button></span>`)}</div>` },
+    { id: "add", label: "", cell: (row) => html`<button type="button" class="write button tiny" onClick=${() => add(row.name)}>Add a member</button>` },
   ];
-  return html`<${Card} title="Roles" flush actions=${html`<button type="button" class="button primary tiny" onClick=${() => add()}>Add a role</button>`}>
+  return html`<${Card} title="Roles" flush actions=${html`<button type="button" class="write button primary tiny" onClick=${() => add()}>Add a role</button>`}>
     <${Loaded} of=${roles}>${(data) => html`<${Table} label="Roles" urlSort=${false} columns=${columns} rows=${data.roles} rowKey=${(row) => row.name} empty="There are no roles. A role is there as long as it has members." />`}</${Loaded}></${Card}>`;
 }
 
@@ -59,8 +59,8 @@ export function Quotas() {
   const columns = [
     { id: "entity", label: "Of", value: (row) => named(row.entity) },
     { id: "limits", label: "Limits", value: (row) => Object.keys(row.limits).length, cell: (row) => html`<dl class="pair">${Object.entries(row.limits).map(([name, value]) => html`<dt key=${`${name}k`}>${name}</dt><dd key=${`${name}v`}>${name.endsWith("byte_rate") ? `${bytes(value)}/s` : number(value)}</dd>`)}</dl>` },
-    { id: "set", label: "", cell: (row) => html`<button type="button" class="button tiny" onClick=${() => set(row)}>Change</button>` },
+    { id: "set", label: "", cell: (row) => html`<button type="button" class="write button tiny" onClick=${() => set(row)}>Change</button>` },
   ];
-  return html`<${Card} title="Quotas" flush actions=${html`<button type="button" class="button primary tiny" onClick=${() => set(null)}>Set a limit</button>`}>
+  return html`<${Card} title="Quotas" flush actions=${html`<button type="button" class="write button primary tiny" onClick=${() => set(null)}>Set a limit</button>`}>
     <${Loaded} of=${quotas}>${(data) => html`<${Table} label="Quotas" urlSort=${false} columns=${columns} rows=${data.quotas} rowKey=${(row) => named(row.entity)} empty="There are no limits." />`}</${Loaded}></${Card}>`;
 }

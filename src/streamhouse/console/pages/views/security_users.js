@@ -19,9 +19,9 @@ export function Users() {
     { id: "name", label: "User", value: (row) => row.name },
     { id: "mechanisms", label: "Logs in with", value: (row) => row.mechanisms.join(", ") },
     { id: "created", label: "Created", value: (row) => row.created_at_ms, cell: (row) => time(row.created_at_ms) },
-    { id: "actions", label: "", cell: (row) => html`<div class="row"><button type="button" class="button tiny" onClick=${() => change(row)}>Password</button><button type="button" class="button tiny danger" onClick=${() => drop(row)}>Delete</button></div>` },
+    { id: "actions", label: "", cell: (row) => html`<div class="row"><button type="button" class="write button tiny" onClick=${() => change(row)}>Password</button><button type="button" class="write button tiny danger" onClick=${() => drop(row)}>Delete</button></div>` },
   ];
-  return html`<${Card} title="Users with passwords" flush actions=${html`<button type="button" class="button primary tiny" onClick=${create}>Create a user</button>`}>
+  return html`<${Card} title="Users with passwords" flush actions=${html`<button type="button" class="write button primary tiny" onClick=${create}>Create a user</button>`}>
     <${Loaded} of=${users}>${(data) => html`<${Table} label="Users" urlSort=${false} columns=${columns} rows=${data.users} rowKey=${(row) => row.name} empty="There are no users." />`}</${Loaded}></${Card}>`;
 }
 
@@ -40,9 +40,9 @@ export function Keys({ me }) {
     { id: "about", label: "Description", value: (row) => row.description },
     { id: "created", label: "Created", value: (row) => row.created_at_ms, cell: (row) => time(row.created_at_ms) },
     { id: "expires", label: "Expires", value: (row) => row.expires_at_ms ?? 9e15, cell: (row) => (row.expires_at_ms === null ? "never" : html`${time(row.expires_at_ms)} ${isOver(row) && html`<${Badge} kind="bad">expired</${Badge}>`}`) },
-    { id: "revoke", label: "", cell: (row) => html`<button type="button" class="button tiny danger" onClick=${() => revoke(row)}>Revoke</button>` },
+    { id: "revoke", label: "", cell: (row) => html`<button type="button" class="write button tiny danger" onClick=${() => revoke(row)}>Revoke</button>` },
   ];
   return html`${made && html`<${Card} title="The new key, shown once"><div class="stack"><${Field} label="API key"><input type="text" readonly value=${made} onFocus=${(event) => event.target.select()} /></${Field}><div class="row"><${Copy} text=${() => made} /><button type="button" class="button tiny" onClick=${() => { setMade(""); toast("The key is no longer shown."); }}>I have stored it</button></div></div></${Card}>`}
-    <${Card} title="API keys" flush actions=${html`<button type="button" class="button primary tiny" onClick=${create}>Create a key</button>`}>
+    <${Card} title="API keys" flush actions=${html`<button type="button" class="write button primary tiny" onClick=${create}>Create a key</button>`}>
     <${Loaded} of=${keys}>${(data) => html`<${Table} label="API keys" urlSort=${false} columns=${columns} rows=${data.keys} rowKey=${(row) => row.key_id} empty="There are no keys." />`}</${Loaded}></${Card}>`;
 }

@@ -6,6 +6,7 @@ import { useData } from "../lib/live.js";
 import { useQuery } from "../lib/router.js";
 import { MAX_TICKS, follow, history, isQuery, isStream, knownNames, remember, run } from "../lib/sql.js";
 import { confirm } from "../ui/dialogs.js";
+import { saveQuery } from "./sql_save.js";
 import { Editor } from "../ui/editor.js";
 import { Action, Card, Choice, Copy, Empty, Failure, Notice, PageHead } from "../ui/parts.js";
 import { Plot } from "../ui/plot.js";
@@ -58,6 +59,7 @@ export function Page() {
         ${busy ? html`<button type="button" class="button primary" onClick=${stop}>Stop</button>` : html`<button type="button" class="button primary" disabled=${!text.trim()} onClick=${start}>Run</button>`}
         <span class="muted small"><kbd>Ctrl</kbd> <kbd>Enter</kbd></span>
         <${Action} class="quiet" disabled=${!isQuery(text)} run=${() => execute(`EXPLAIN ${text.trim().replace(/;\s*$/, "")}`)}>Explain</${Action}>
+        <${Action} class="write quiet" disabled=${!isQuery(text)} run=${() => saveQuery(text, setText)}>Save as…</${Action}>
         <${Action} class="quiet" disabled=${!text.trim()} run=${() => check(text, setError, setResult)}>Check</${Action}>
         ${busy && html`<span class="live">${busy}</span>`}
         <div style=${{ marginLeft: "auto" }}><${History} onChoose=${setText} /></div>
@@ -88,7 +90,7 @@ async function tick(sql, signal, show) {
 
 async function check(text, setError, setResult) {
   setError(null);
-  const { statements } = await post("/v1/sql/validate", { text });
+  const { statements } = await post("/v1/sql/validate", { text }, { reads: true });
   setResult({ checked: statements });
 }
 

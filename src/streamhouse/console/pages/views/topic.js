@@ -35,9 +35,9 @@ export function TopicPage({ name }) {
   return html`
     <${PageHead} title=${name} badge=${topic.data?.internal && html`<${Badge}>internal</${Badge}>`}
       about=${topic.data && `${plural(topic.data.partitions, "partition")} · ${bytes(topic.data.bytes)} · created ${time(topic.data.created_at_ms)}`}
-      actions=${html`<button type="button" class="button" onClick=${() => produceRecord(name)}>Produce a record</button>
-        <button type="button" class="button" onClick=${() => topic.data && growTopic(topic.data, topic.reload)}>More partitions</button>
-        <button type="button" class="button danger" onClick=${deleteTopic}>Delete</button>`} />
+      actions=${html`<button type="button" class="write button" onClick=${() => produceRecord(name)}>Produce a record</button>
+        <button type="button" class="write button" onClick=${() => topic.data && growTopic(topic.data, topic.reload)}>More partitions</button>
+        <button type="button" class="write button danger" onClick=${deleteTopic}>Delete</button>`} />
     <${Tabs} label="Parts of the topic" active=${tab} tabs=${TABS.map(([id, label]) => ({ id, label, href: href(["topics", name], { tab: id === "partitions" ? "" : id }) }))} />
     ${tab === "partitions" && html`<${Partitions} name=${name} />`}
     ${tab === "records" && html`<${Records} key=${name} topic=${name} partitions=${topic.data?.partitions} />`}

@@ -76,7 +76,7 @@ export function TopicSettings({ topic, onChanged }) {
         { id: "name", label: "Setting", value: (row) => row.name, cell: (row) => html`<code class="setting">${row.name}</code> ${row.isOwn && html`<${Badge} kind="info">own</${Badge}>`}` },
         { id: "value", label: "Value", value: (row) => row.value ?? "", cell: (row) => html`<span class="mono break">${row.value ?? "–"}</span><div class="muted small">${settingValue(row.name, row.value)}</div>` },
         { id: "about", label: "Meaning", value: (row) => row.about },
-        { id: "change", label: "", cell: (row) => html`<button type="button" class="button tiny" aria-label=${`Change ${row.name}`} onClick=${() => changeSetting(topic, row, onChanged)}>Change</button>` },
+        { id: "change", label: "", cell: (row) => html`<button type="button" class="write button tiny" aria-label=${`Change ${row.name}`} onClick=${() => changeSetting(topic, row, onChanged)}>Change</button>` },
       ];
       return html`<${Table} label="Settings" columns=${columns} rows=${rows} rowKey=${(row) => row.name} filter=${filter} empty="The topic has no settings of its own." />`;
     }}</${Loaded}></${Card}>`;

@@ -39,7 +39,7 @@ export function Page() {
     { id: "changed", label: "Changed", right: true, value: (row) => -row.changed_at_ms, cell: (row) => ago(row.changed_at_ms) },
     { id: "producer", label: "Producer, epoch", right: true, value: (row) => row.producer_id, cell: (row) => html`${number(row.producer_id)}, ${row.epoch}` },
     { id: "partitions", label: "Partitions", value: (row) => row.partitions.length, cell: (row) => row.partitions.map((each, index) => html`${index > 0 && ", "}<a href=${href(["topics", each.topic])}>${each.topic} ${each.partition}</a>`) },
-    { id: "abort", label: "", cell: (row) => row.open_for_ms !== null && html`<button type="button" class="button tiny danger" onClick=${() => abort(row)}>Abort</button>` },
+    { id: "abort", label: "", cell: (row) => row.open_for_ms !== null && html`<button type="button" class="write button tiny danger" onClick=${() => abort(row)}>Abort</button>` },
   ];
   return html`<${PageHead} title="Transactions" about="Transactional ids, and the transaction that each of them has open or had last." actions=${html`<span class="live">live</span>`} />
     <${Card} flush><div class="toolbar"><${Search} placeholder="Filter transactional ids" />
