@@ -46,7 +46,7 @@ def test_a_job_does_not_merge_damage_into_a_run_that_looks_sound(agent: LiveAgen
     create(agent, "orders")
     trickle(agent, "orders", FLUSHES)
     run = runs_of(agent, "orders")[2]
-    flip(agent, run, run.position + 70 if what == "block" else run.index_position + 30)
+    flip(agent, run, run.position + 40 if what == "block" else run.index_position + 30)
     with pytest.raises(CorruptObject):
         merge_job.run("orders", agents=agent.http, tasks=HereTasks())
     assert run_count(agent, "orders") == FLUSHES
@@ -57,7 +57,7 @@ def test_a_task_that_reads_damage_fails_instead_of_passing_over_it(agent: LiveAg
     create(agent, "orders")
     trickle(agent, "orders", FLUSHES)
     run = runs_of(agent, "orders")[2]
-    flip(agent, run, run.position + 70 if what == "block" else run.index_position + 30)
+    flip(agent, run, run.position + 40 if what == "block" else run.index_position + 30)
     options = read_options({"topic": "orders", "agents": agent.http}, streaming=False)
     splits = asyncio.run(plan_batch(options, NO_FILTERS))
     shape = RecordBatchBuilder.of(StructType().add("value", "binary"))
@@ -72,7 +72,7 @@ def test_a_job_does_not_compact_by_damage(agent: LiveAgent, what: str) -> None:
     trickle(agent, "keyed", FLUSHES)
     ask(agent, "/v1/topics/keyed", {"settings": {"cleanup.policy": "compact"}}, method="PATCH")
     run = runs_of(agent, "keyed")[2]
-    flip(agent, run, run.position + 70 if what == "block" else run.index_position + 30)
+    flip(agent, run, run.position + 40 if what == "block" else run.index_position + 30)
     before = runs_of(agent, "keyed")
     with pytest.raises(CorruptObject):
         compact("keyed", agents=agent.http, executors=HereExecutors())

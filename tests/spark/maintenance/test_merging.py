@@ -279,5 +279,5 @@ async def test_a_long_trickle_is_read_with_requests_in_proportion_to_its_bytes(o
     done = await asyncio.to_thread(merge, own, "year")
     after = await cold_gets()
     assert before >= 200
-    assert after <= 8, "an index and a block for each partition"
+    assert after <= before / 10, "an index and a block for each partition"
     assert done.runs_after == 2
