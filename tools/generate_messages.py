@@ -27,6 +27,30 @@ TARGET: Final = ROOT / "src/streamhouse/wire/kafka/messages"
 
 # Between the brokers of one cluster, though the broker's listener serves them: the state of share groups.
 BROKER_TO_BROKER: Final = frozenset(range(83, 88))
+# What docs/protocol-support.md says is not served: their names are known, their classes are not generated.
+UNSERVED: Final = frozenset(
+    {
+        "AddRaftVoter",
+        "AlterShareGroupOffsets",
+        "ConsumerGroupHeartbeat",
+        "DeleteShareGroupOffsets",
+        "DescribeQuorum",
+        "DescribeShareGroupOffsets",
+        "GetTelemetrySubscriptions",
+        "PushTelemetry",
+        "RemoveRaftVoter",
+        "ShareAcknowledge",
+        "ShareFetch",
+        "ShareGroupDescribe",
+        "ShareGroupHeartbeat",
+        "StreamsGroupDescribe",
+        "StreamsGroupHeartbeat",
+        "StreamsGroupTopologyDescriptionUpdate",
+        "UnregisterBroker",
+        "UnregisterController",
+        "UpdateFeatures",
+    }
+)
 HEADERS: Final = ("RequestHeader", "ResponseHeader")
 EMBEDDED: Final = ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment")
 
@@ -266,10 +290,14 @@ def header(first_line: str, body: str) -> str:
     return "\n".join(lines)
 
 
-def registry(requests: list[Definition]) -> str:
-    """The package's `__init__`: api key -> request class."""
+def api_name(request: Definition) -> str:
+    return str(request["name"]).removesuffix("Request")
+
+
+def registry(requests: list[Definition], unserved: list[Definition]) -> str:
+    """The package's `__init__`: api key -> request class, and the names of the others."""
     lines = [
-        '"""Messages: every Kafka API that a client may send to a broker, one module each.',
+        '"""Messages: every Kafka API that is served, one module each, and the names of the others.',
         "",
         "Data path   framing -> codec -> **messages** -> handlers",
         "Owns        the classes of requests and responses; which API key means which request",
@@ -288,11 +316,15 @@ def registry(requests: list[Definition]) -> str:
     lines += ["from streamhouse.wire.kafka.schema import Request", ""]
     lines += ["REQUESTS: Final[Mapping[int, type[Request]]] = MappingProxyType(", "    {"]
     lines += [f"        {each['apiKey']}: {each['name']}," for each in requests]
-    return "\n".join([*lines, "    }", ")"]) + "\n"
+    lines += ["    }", ")", ""]
+    lines += ["UNSERVED: Final[Mapping[int, str]] = MappingProxyType(", "    {"]
+    lines += [f'        {each["apiKey"]}: "{api_name(each)}",' for each in unserved]
+    lines += ["    }", ")", '"""APIs that clients may send to a broker and that have no classes here, by key."""']
+    return "\n".join(lines) + "\n"
 
 
 def module_name(request: Definition) -> str:
-    return snake(request["name"].removesuffix("Request"))
+    return snake(api_name(request))
 
 
 def formatted(source: str) -> str:
@@ -304,10 +336,11 @@ def formatted(source: str) -> str:
 
 def generate(definitions: Mapping[str, Definition]) -> dict[str, str]:
     """File name -> content of the whole package."""
-    requests = sorted(filter(is_for_clients, definitions.values()), key=lambda each: each["apiKey"])
-    files = {"__init__.py": registry(requests)}
+    known = sorted(filter(is_for_clients, definitions.values()), key=lambda each: each["apiKey"])
+    requests = [each for each in known if api_name(each) not in UNSERVED]
+    files = {"__init__.py": registry(requests, [each for each in known if api_name(each) in UNSERVED])}
     for request in requests:
-        response = definitions[request["name"].removesuffix("Request") + "Response"]
+        response = definitions[f"{api_name(request)}Response"]
         files[f"{module_name(request)}.py"] = module([request, response])
     files["header.py"] = module([definitions[name] for name in HEADERS])
     files["consumer_protocol.py"] = module([definitions[name] for name in EMBEDDED])

@@ -8,11 +8,7 @@ import pytest
 from streamhouse.errors import Internal
 from streamhouse.wire.kafka.codec import MAX_ERROR_TEXT, UnencodableMessage, decode, encode, encode_bytes
 from streamhouse.wire.kafka.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from streamhouse.wire.kafka.messages.consumer_group_heartbeat import (
-    Assignment,
-    ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
-)
+from streamhouse.wire.kafka.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsResponse
 from streamhouse.wire.kafka.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from streamhouse.wire.kafka.messages.fetch import LeaderIdAndEpoch as FetchLeader
 from streamhouse.wire.kafka.messages.header import RequestHeader, ResponseHeader
@@ -87,14 +83,14 @@ def test_a_topic_may_be_named_by_id_alone() -> None:
 
 
 def test_a_struct_that_may_be_null_is_announced_by_a_byte() -> None:
-    without = ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=1, heartbeat_interval_ms=5)
-    head = bytes.fromhex("00000000 0000 00 02 6d 00000001 00000005")
+    without = DescribeTopicPartitionsResponse(throttle_time_ms=1)
+    head = bytes.fromhex("00000001 01")
     assert encode_bytes(without, 0) == head + bytes.fromhex("ff 00")
-    assigned = Assignment(topic_partitions=[TopicPartitions(topic_id=TOPIC_ID, partitions=[0, 1])])
-    without.assignment = assigned
-    golden = head + bytes.fromhex("01 02 00112233445566778899aabbccddeeff 03 00000000 00000001 00 00 00")
+    cursor = Cursor(topic_name="t", partition_index=5)
+    without.next_cursor = cursor
+    golden = head + bytes.fromhex("01 02 74 00000005 00 00")
     assert encode_bytes(without, 0) == golden
-    assert decode(ConsumerGroupHeartbeatResponse, 0, golden, strict=True)[0].assignment == assigned
+    assert decode(DescribeTopicPartitionsResponse, 0, golden, strict=True)[0].next_cursor == cursor
 
 
 # --- tagged fields ------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamhouse.wire.kafka.codec import decode, encode_bytes
-from streamhouse.wire.kafka.messages import REQUESTS
+from streamhouse.wire.kafka.messages import REQUESTS, UNSERVED
 from streamhouse.wire.kafka.schema import Message
 from tests.wire.kafka.message_values import MESSAGES, messages, versions_of
 
@@ -40,7 +40,7 @@ def test_the_registry_knows_every_api_by_its_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "versions"), [(0, (3, 13)), (1, (4, 18)), (3, (0, 13)), (18, (0, 5)), (22, (0, 5)), (68, (0, 1))]
+    ("key", "versions"), [(0, (3, 13)), (1, (4, 18)), (3, (0, 13)), (18, (0, 5)), (22, (0, 5)), (75, (0, 0))]
 )
 def test_versions_are_those_of_kafka_without_unstable_ones(key: int, versions: tuple[int, int]) -> None:
     assert (REQUESTS[key].min_version, REQUESTS[key].max_version) == versions
@@ -48,5 +48,6 @@ def test_versions_are_those_of_kafka_without_unstable_ones(key: int, versions: t
 
 def test_apis_between_brokers_are_not_there() -> None:
     controller_only: set[Any] = {4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, *range(82, 88)}
-    assert controller_only.isdisjoint(REQUESTS)
-    assert {*range(4), *range(8, 52), 55, 57, 60, 61, 65, 66, 68, 69, 71, 72, 74, 75, 76, 77, 78, 79} <= set(REQUESTS)
+    assert controller_only.isdisjoint({*REQUESTS, *UNSERVED})
+    assert {*range(4), *range(8, 52), 60, 61, 65, 66, 69, 74, 75} <= set(REQUESTS)
+    assert {55, 57, 68, 71, 72, 76, 77, 78, 79} <= set(UNSERVED)

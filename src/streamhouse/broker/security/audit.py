@@ -101,7 +101,7 @@ class AuditLog:
         """A caller may change something, which it is about to do: what becomes of it is known when its request ends."""
         event = event_of(caller, AuditKind.ADMINISTRATION, Outcome.ALLOWED, operation, resource)
         acts = _acts_of_request.get()
-        if acts is None or acts.is_over:
+        if acts is None or acts.is_over or len(acts.events) >= self._settings.audit_events_per_s:
             self._record(event)
         else:
             acts.events[event] = name

@@ -4,17 +4,21 @@ Only handlers of APIs that need a right to administer something are wrapped; rec
 """
 
 from collections.abc import Awaitable, Callable, Iterator
-from functools import wraps
-from typing import Any, TypeVar
+from functools import cache, wraps
+from typing import Any, Final, NamedTuple, TypeVar
 
 from streamhouse.broker.security.access_control import ADMINISTRATIVE
 from streamhouse.broker.security.audit import Acts
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import CLUSTER_NAME
 from streamhouse.model.needs import Needs
 from streamhouse.wire.kafka.context import Context, HandlerResult, PendingResponse
 from streamhouse.wire.kafka.schema import Response, fields_of
 
 R = TypeVar("R")
+
+CODE: Final = "error_code"
+MESSAGE: Final = "error_message"
 
 
 def is_administrative(needs: Needs) -> bool:
@@ -32,7 +36,7 @@ def audited(
             result = await handle(context, request)
         if isinstance(result, PendingResponse):
             return AuditedResponse(result, acts)
-        acts.end(_failures(result))
+        await end_acts(acts, result)
         return result
 
     return handle_and_record
@@ -54,25 +58,47 @@ class AuditedResponse(PendingResponse):
         except BaseException:
             self._acts.end(lambda _: True)
             raise
-        self._acts.end(_failures(response))
+        await end_acts(self._acts, response)
         return response
 
 
-def _failures(response: Response | None) -> Callable[[str], bool]:
-    """Whether the act on a resource failed: an error beside its name, or one that names nothing."""
-    failed = [frozenset(texts) for texts in _errors(response)] if response is not None else []
-    names = frozenset().union(*failed)
-    concerns_all = frozenset() in failed
-    return lambda name: name in names or concerns_all or (name == CLUSTER_NAME and bool(failed))
+async def end_acts(acts: Acts, response: Response | None) -> None:
+    """Record what became of the acts. An act has failed if an error is beside its name, or one that names nothing.
+    Other clients have their turn while a long response is read."""
+    names: set[str] = set()
+    has_failed = concerns_all = False
+    if acts.events and response is not None:
+        async for struct in iterate_fairly(_structs(response)):
+            if getattr(struct, CODE, 0):
+                texts = {text for text in _texts(struct) if isinstance(text, str)}
+                names |= texts
+                has_failed, concerns_all = True, concerns_all or not texts
+    acts.end(lambda name: name in names or concerns_all or (name == CLUSTER_NAME and has_failed))
 
 
-def _errors(struct: Any) -> Iterator[list[str]]:
-    """The texts beside each error code."""
-    fields = fields_of(type(struct))
-    values = [(each.name, getattr(struct, each.name)) for each in fields]
-    if getattr(struct, "error_code", 0):
-        yield [value for name, value in values if isinstance(value, str) and name != "error_message"]
-    for each, (_, value) in zip(fields, values, strict=True):
-        if isinstance(each.type, list) and isinstance(each.type[0], type):
-            for part in value or ():
-                yield from _errors(part)
+class _Fields(NamedTuple):
+    """Which fields of a struct are texts, and which are lists of structs."""
+
+    texts: tuple[str, ...]
+    structs: tuple[str, ...]
+
+
+@cache
+def _fields(kind: type) -> _Fields:
+    fields = fields_of(kind)
+    return _Fields(
+        texts=tuple(each.name for each in fields if each.type == "string" and each.name != MESSAGE),
+        structs=tuple(each.name for each in fields if isinstance(each.type, list) and isinstance(each.type[0], type)),
+    )
+
+
+def _texts(struct: Any) -> Iterator[str | None]:
+    return (getattr(struct, name) for name in _fields(type(struct)).texts)
+
+
+def _structs(struct: Any) -> Iterator[Any]:
+    """A struct, and all that are in its lists."""
+    yield struct
+    for name in _fields(type(struct)).structs:
+        for part in getattr(struct, name) or ():
+            yield from _structs(part)

@@ -3,7 +3,7 @@
 Owns        the table of APIs, and the text of docs/protocol-support.md, which is generated from it
 Leaves      the meaning of an API to its handler
 
-A test fails if an API is neither served nor listed as unsupported, or both.
+A test fails if an API of Kafka is neither served nor listed as unsupported, or both.
 """
 
 import inspect
@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from streamhouse.model.needs import Needs
 from streamhouse.wire.kafka.administrative_acts import audited, is_administrative
 from streamhouse.wire.kafka.context import Context, HandlerResult
-from streamhouse.wire.kafka.messages import REQUESTS
+from streamhouse.wire.kafka.messages import REQUESTS, UNSERVED
 from streamhouse.wire.kafka.schema import NEVER, Request
 
 UNSUPPORTED: Final[Mapping[str, str]] = {
@@ -123,11 +123,7 @@ def handles(
 def describe() -> str:
     """docs/protocol-support.md."""
     rows = "".join(_row(api) for _, api in sorted(APIS.items()))
-    absent = "".join(
-        f"| {key} | {request.name} | {UNSUPPORTED.get(request.name, '')} |\n"
-        for key, request in sorted(REQUESTS.items())
-        if key not in APIS
-    )
+    absent = "".join(f"| {key} | {name} | {UNSUPPORTED[name]} |\n" for key, name in sorted(UNSERVED.items()))
     details = "\n".join(f"## {api.name}\n\n```text\n{api.about}\n```\n" for _, api in sorted(APIS.items()))
     return (
         "# Kafka protocol support\n\n"

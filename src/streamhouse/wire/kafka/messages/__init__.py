@@ -1,4 +1,4 @@
-"""Messages: every Kafka API that a client may send to a broker, one module each.
+"""Messages: every Kafka API that is served, one module each, and the names of the others.
 
 Data path   framing -> codec -> **messages** -> handlers
 Owns        the classes of requests and responses; which API key means which request
@@ -13,16 +13,13 @@ from typing import Final
 
 from streamhouse.wire.kafka.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from streamhouse.wire.kafka.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from streamhouse.wire.kafka.messages.add_raft_voter import AddRaftVoterRequest
 from streamhouse.wire.kafka.messages.alter_client_quotas import AlterClientQuotasRequest
 from streamhouse.wire.kafka.messages.alter_configs import AlterConfigsRequest
 from streamhouse.wire.kafka.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from streamhouse.wire.kafka.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
-from streamhouse.wire.kafka.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from streamhouse.wire.kafka.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from streamhouse.wire.kafka.messages.api_versions import ApiVersionsRequest
 from streamhouse.wire.kafka.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from streamhouse.wire.kafka.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from streamhouse.wire.kafka.messages.create_acls import CreateAclsRequest
 from streamhouse.wire.kafka.messages.create_delegation_token import CreateDelegationTokenRequest
 from streamhouse.wire.kafka.messages.create_partitions import CreatePartitionsRequest
@@ -30,7 +27,6 @@ from streamhouse.wire.kafka.messages.create_topics import CreateTopicsRequest
 from streamhouse.wire.kafka.messages.delete_acls import DeleteAclsRequest
 from streamhouse.wire.kafka.messages.delete_groups import DeleteGroupsRequest
 from streamhouse.wire.kafka.messages.delete_records import DeleteRecordsRequest
-from streamhouse.wire.kafka.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from streamhouse.wire.kafka.messages.delete_topics import DeleteTopicsRequest
 from streamhouse.wire.kafka.messages.describe_acls import DescribeAclsRequest
 from streamhouse.wire.kafka.messages.describe_client_quotas import DescribeClientQuotasRequest
@@ -40,8 +36,6 @@ from streamhouse.wire.kafka.messages.describe_delegation_token import DescribeDe
 from streamhouse.wire.kafka.messages.describe_groups import DescribeGroupsRequest
 from streamhouse.wire.kafka.messages.describe_log_dirs import DescribeLogDirsRequest
 from streamhouse.wire.kafka.messages.describe_producers import DescribeProducersRequest
-from streamhouse.wire.kafka.messages.describe_quorum import DescribeQuorumRequest
-from streamhouse.wire.kafka.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from streamhouse.wire.kafka.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from streamhouse.wire.kafka.messages.describe_transactions import DescribeTransactionsRequest
 from streamhouse.wire.kafka.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
@@ -50,7 +44,6 @@ from streamhouse.wire.kafka.messages.end_txn import EndTxnRequest
 from streamhouse.wire.kafka.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from streamhouse.wire.kafka.messages.fetch import FetchRequest
 from streamhouse.wire.kafka.messages.find_coordinator import FindCoordinatorRequest
-from streamhouse.wire.kafka.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from streamhouse.wire.kafka.messages.heartbeat import HeartbeatRequest
 from streamhouse.wire.kafka.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from streamhouse.wire.kafka.messages.init_producer_id import InitProducerIdRequest
@@ -67,25 +60,11 @@ from streamhouse.wire.kafka.messages.offset_delete import OffsetDeleteRequest
 from streamhouse.wire.kafka.messages.offset_fetch import OffsetFetchRequest
 from streamhouse.wire.kafka.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from streamhouse.wire.kafka.messages.produce import ProduceRequest
-from streamhouse.wire.kafka.messages.push_telemetry import PushTelemetryRequest
-from streamhouse.wire.kafka.messages.remove_raft_voter import RemoveRaftVoterRequest
 from streamhouse.wire.kafka.messages.renew_delegation_token import RenewDelegationTokenRequest
 from streamhouse.wire.kafka.messages.sasl_authenticate import SaslAuthenticateRequest
 from streamhouse.wire.kafka.messages.sasl_handshake import SaslHandshakeRequest
-from streamhouse.wire.kafka.messages.share_acknowledge import ShareAcknowledgeRequest
-from streamhouse.wire.kafka.messages.share_fetch import ShareFetchRequest
-from streamhouse.wire.kafka.messages.share_group_describe import ShareGroupDescribeRequest
-from streamhouse.wire.kafka.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from streamhouse.wire.kafka.messages.streams_group_describe import StreamsGroupDescribeRequest
-from streamhouse.wire.kafka.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
-from streamhouse.wire.kafka.messages.streams_group_topology_description_update import (
-    StreamsGroupTopologyDescriptionUpdateRequest,
-)
 from streamhouse.wire.kafka.messages.sync_group import SyncGroupRequest
 from streamhouse.wire.kafka.messages.txn_offset_commit import TxnOffsetCommitRequest
-from streamhouse.wire.kafka.messages.unregister_broker import UnregisterBrokerRequest
-from streamhouse.wire.kafka.messages.unregister_controller import UnregisterControllerRequest
-from streamhouse.wire.kafka.messages.update_features import UpdateFeaturesRequest
 from streamhouse.wire.kafka.messages.write_txn_markers import WriteTxnMarkersRequest
 from streamhouse.wire.kafka.schema import Request
 
@@ -139,31 +118,37 @@ REQUESTS: Final[Mapping[int, type[Request]]] = MappingProxyType(
         49: AlterClientQuotasRequest,
         50: DescribeUserScramCredentialsRequest,
         51: AlterUserScramCredentialsRequest,
-        55: DescribeQuorumRequest,
-        57: UpdateFeaturesRequest,
         60: DescribeClusterRequest,
         61: DescribeProducersRequest,
-        64: UnregisterBrokerRequest,
         65: DescribeTransactionsRequest,
         66: ListTransactionsRequest,
-        68: ConsumerGroupHeartbeatRequest,
         69: ConsumerGroupDescribeRequest,
-        71: GetTelemetrySubscriptionsRequest,
-        72: PushTelemetryRequest,
         74: ListConfigResourcesRequest,
         75: DescribeTopicPartitionsRequest,
-        76: ShareGroupHeartbeatRequest,
-        77: ShareGroupDescribeRequest,
-        78: ShareFetchRequest,
-        79: ShareAcknowledgeRequest,
-        80: AddRaftVoterRequest,
-        81: RemoveRaftVoterRequest,
-        88: StreamsGroupHeartbeatRequest,
-        89: StreamsGroupDescribeRequest,
-        90: DescribeShareGroupOffsetsRequest,
-        91: AlterShareGroupOffsetsRequest,
-        92: DeleteShareGroupOffsetsRequest,
-        93: StreamsGroupTopologyDescriptionUpdateRequest,
-        94: UnregisterControllerRequest,
     }
 )
+
+UNSERVED: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        55: "DescribeQuorum",
+        57: "UpdateFeatures",
+        64: "UnregisterBroker",
+        68: "ConsumerGroupHeartbeat",
+        71: "GetTelemetrySubscriptions",
+        72: "PushTelemetry",
+        76: "ShareGroupHeartbeat",
+        77: "ShareGroupDescribe",
+        78: "ShareFetch",
+        79: "ShareAcknowledge",
+        80: "AddRaftVoter",
+        81: "RemoveRaftVoter",
+        88: "StreamsGroupHeartbeat",
+        89: "StreamsGroupDescribe",
+        90: "DescribeShareGroupOffsets",
+        91: "AlterShareGroupOffsets",
+        92: "DeleteShareGroupOffsets",
+        93: "StreamsGroupTopologyDescriptionUpdate",
+        94: "UnregisterController",
+    }
+)
+"""APIs that clients may send to a broker and that have no classes here, by key."""
