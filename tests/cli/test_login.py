@@ -120,7 +120,8 @@ def test_spark_and_its_processes_log_in_as_the_command_does(monkeypatch: pytest.
     monkeypatch.setenv("STREAMHOUSE_USER", "bob")
     monkeypatch.setenv("STREAMHOUSE_SQL_FOLDER", str(tmp_path))
     for name in ("STREAMHOUSE_PASSWORD", "STREAMHOUSE_CA"):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # so that what the command writes there is undone
+        monkeypatch.delenv(name)
     dependencies = Dependencies()
     dependencies.credentials = Credentials(user="alice", password="hunter22", ca="ca.pem")
     dependencies.export_login()

@@ -401,6 +401,15 @@ def test_every_record_is_stored_once_and_in_order_however_answers_are_spread(
     assert wire.identities == 1
 
 
+async def test_a_batch_that_may_be_stored_is_remembered_until_its_retries_are_answered() -> None:
+    """Five newer batches behind it, and the agent would no longer know it."""
+    wire = FakeWire("", "", "", "", "answer lost", "", "away")
+    deliveries = await run(wire, VALUES)
+    assert wire.log == VALUES
+    assert [delivery.failure() for delivery in deliveries] == [None] * 20
+    assert wire.identities == 1
+
+
 async def test_several_batches_are_in_flight_once_the_agent_knows_the_producer() -> None:
     wire = FakeWire(pauses=[3] * 20)
     await run(wire, VALUES)

@@ -281,7 +281,7 @@ class PartitionSender:
                 await self._retry_failed()
             else:
                 await self._changed.wait()
-        elif self._waiting and len(self._in_flight) < self._in_flight_limit:
+        elif self._waiting and len(self._in_flight) < self._in_flight_limit and self._is_remembered:
             await self._send_next()
         else:
             self._flush_requested = self._flush_requested and bool(self._waiting)
@@ -291,6 +291,14 @@ class PartitionSender:
     def _in_flight_limit(self) -> int:
         """One until the agent knows the producer id: it would accept any batch as the first."""
         return self._max_in_flight if self._is_known else 1
+
+    @property
+    def _is_remembered(self) -> bool:
+        """Whether agents still know the oldest batch in flight as a duplicate once another new batch is stored: they
+        remember as many batches of a producer as may be in flight, and this one may be stored and sent again."""
+        if not self._numbered or not self._in_flight:
+            return True
+        return self._sent + 1 - min(batch.send_count for batch in self._in_flight) < self._max_in_flight
 
     async def _send_next(self) -> None:
         batch = self._waiting[0]

@@ -17,6 +17,7 @@ CODES: Final[Mapping[type[errors.StreamhouseError], Any]] = {
     errors.Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.TooFast: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
+    errors.DataKeyUnavailable: grpc.StatusCode.UNAVAILABLE,
     errors.Stopping: grpc.StatusCode.UNAVAILABLE,
     errors.Rejected: grpc.StatusCode.INVALID_ARGUMENT,
     errors.Misconfigured: grpc.StatusCode.INTERNAL,

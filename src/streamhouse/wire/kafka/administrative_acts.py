@@ -93,12 +93,14 @@ def _fields(kind: type) -> _Fields:
 
 
 def _texts(struct: Any) -> Iterator[str | None]:
-    return (getattr(struct, name) for name in _fields(type(struct)).texts)
+    kind: type = type(struct)
+    return (getattr(struct, name) for name in _fields(kind).texts)
 
 
 def _structs(struct: Any) -> Iterator[Any]:
     """A struct, and all that are in its lists."""
     yield struct
-    for name in _fields(type(struct)).structs:
+    kind: type = type(struct)
+    for name in _fields(kind).structs:
         for part in getattr(struct, name) or ():
             yield from _structs(part)

@@ -133,6 +133,7 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.NotReserved: ErrorCode.NOT_ENOUGH_REPLICAS,
     errors.PartitionHeld: ErrorCode.NOT_ENOUGH_REPLICAS,
     errors.Unavailable: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.DataKeyUnavailable: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.NotCoordinator: ErrorCode.NOT_COORDINATOR,
     errors.CoordinatorLoading: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     errors.CoordinatorUnavailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
