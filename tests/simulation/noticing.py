@@ -24,6 +24,7 @@ from tests.simulation.placing_mutations import PLACING_MUTATIONS
 from tests.simulation.scenario import Outcome, run_seed
 from tests.simulation.team_mutations import TEAM_MUTATIONS
 from tests.simulation.transaction_mutations import TRANSACTION_MUTATIONS
+from tests.support.memory import limited_memory
 
 ALL: Final[Mapping[str, Mutation]] = {
     **MUTATIONS,
@@ -35,6 +36,7 @@ ALL: Final[Mapping[str, Mutation]] = {
 }
 NO_TRANSACTIONS: Final = {"transactors": 0, "committed_followers": 0}
 """Where it isn't about them, there are none: other things happen more often."""
+MEMORY_BYTES: Final = 2 << 30
 NOTICED_FILE: Final = Path(__file__).with_name("noticed.json")
 NOTICED: Final[Mapping[str, int]] = json.loads(NOTICED_FILE.read_text())
 """Seeds that notice, pass with the guard and cost little. When one no longer does, the others are tried as ever."""
@@ -77,8 +79,8 @@ def cheapest(name: str) -> Found:
 
 
 def run_without(name: str, seed: int) -> Outcome:
-    """The seed without the guard."""
-    with pytest.MonkeyPatch.context() as patch:
+    """The seed without the guard. What may now believe a length that is a lie has limited memory."""
+    with pytest.MonkeyPatch.context() as patch, limited_memory(MEMORY_BYTES):
         ALL[name].apply(patch)
         return run(name, seed)
 
