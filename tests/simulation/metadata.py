@@ -21,6 +21,7 @@ from streamhouse.model.names import PartitionId, TopicId
 from streamhouse.model.transaction import ProducerIdentity
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.metadata.engine import Listeners
+from streamhouse.stores.metadata.sqlite.database import SqliteSettings
 from streamhouse.stores.metadata.sqlite.store import SqliteMetadataStore
 
 from .loop import SimLoop
@@ -34,6 +35,9 @@ LOCKED_MOST_S = 1.0
 LOCK_WAIT_S = 1.0
 LATE_NEWS = 0.2
 """Share of the news that come later than others."""
+
+ALONE: Final = SqliteSettings(group_calls=1)
+"""As with PostgreSQL, each write has a transaction of its own; of several agents none waits in another's group."""
 
 OUTLIVE: Final = frozenset(
     {
@@ -107,7 +111,7 @@ class SimDatabase:
         self.locks = RowLocks(loop)
         self._clock = clock
         self._listeners = Listeners()  # of all agents: what one commits is heard by all
-        self._first = SqliteMetadataStore(":memory:", clock=clock, listeners=self._listeners)
+        self._first = SqliteMetadataStore(":memory:", clock=clock, settings=ALONE, listeners=self._listeners)
 
     async def open(self) -> None:
         await self._first.open()
@@ -126,7 +130,7 @@ class SimDatabase:
 
     def store(self) -> SqliteMetadataStore:
         """The store of a new process."""
-        store = SqliteMetadataStore(":memory:", clock=self._clock, listeners=self._listeners)
+        store = SqliteMetadataStore(":memory:", clock=self._clock, settings=ALONE, listeners=self._listeners)
         store._database._connection = self.connection
         return store
 

@@ -4,6 +4,10 @@ Data path   `store` -> **database** -> file
 Owns        the connection and its pragmas, begin and commit, the deadline of a call, migrations, the meaning of errors
 Leaves      statements to `sql/`, the content of a transaction to its caller
 
+Writes that wait while another one is committed share the next transaction, and so one fsync (group commit). Each has a
+savepoint of its own: one that fails is undone alone. An error that undoes the whole transaction, such as a full disk,
+has each of them tried alone.
+
 After a failed fsync every call is rejected until a restart: the system may have dropped the pages, and a second fsync
 would report success for them. Opening moves everything from the journal into the database, which writes those pages
 anew.
@@ -13,12 +17,12 @@ import asyncio
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 from streamhouse.clock import Clock
 from streamhouse.errors import Internal, Misconfigured, StreamhouseError, Unavailable
@@ -68,6 +72,8 @@ T = TypeVar("T")
 
 MEMORY: Final = ":memory:"
 OLDEST_SQLITE: Final = (3, 38, 0)  # STRICT tables, RETURNING and ->>
+GROUP_S: Final = 0.01
+"""Time after which no further write joins a transaction: a heartbeat waits that long."""
 _STEPS_BETWEEN_CHECKS: Final = 10_000  # virtual machine steps between checks of the deadline: well below a millisecond
 
 
@@ -75,6 +81,7 @@ _STEPS_BETWEEN_CHECKS: Final = 10_000  # virtual machine steps between checks of
 class SqliteSettings:
     timeout_s: float = 5.0  # timeout of one call, including waiting in the queue
     max_waiting_calls: int = 1024  # calls waiting for the thread; further ones are rejected
+    group_calls: int = 64  # writes that share a transaction
 
 
 class Transaction:
@@ -109,6 +116,34 @@ class Transaction:
         return max(0, self._connection.executemany(statement, params).rowcount)
 
 
+class _Write(Generic[T]):
+    """A write that waits for the thread, and its outcome once it is committed or has failed."""
+
+    __slots__ = ("changes", "deadline", "error", "is_abandoned", "is_done", "loop", "result", "work")
+
+    def __init__(self, work: Callable[[Transaction], T], deadline: float, loop: asyncio.AbstractEventLoop) -> None:
+        self.work = work
+        self.deadline = deadline
+        self.loop = loop
+        self.is_abandoned = False
+        """Whether its caller has gone before it began."""
+        self.is_done = False
+        self.result: T | None = None
+        self.error: Exception | None = None
+        self.changes: dict[Change, None] = {}
+
+    def fail(self, error: Exception) -> None:
+        self.is_done, self.error = True, error
+
+    def outcome(self) -> T:
+        """The result; raises the error."""
+        if not self.is_done:
+            raise Unavailable("metadata call was given up before it began")
+        if self.error is not None:
+            raise self.error
+        return cast(T, self.result)
+
+
 class Database:
     def __init__(
         self,
@@ -130,6 +165,7 @@ class Database:
         self._closed = False
         self._waiting = 0
         self._urgent: deque[Callable[[], None]] = deque()
+        self._writes: deque[_Write[Any]] = deque()
         self._deadline = 0.0
         self._stopped = ""
 
@@ -142,11 +178,19 @@ class Database:
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` on one snapshot."""
-        return await self._run("BEGIN", work)
+        loop, deadline = self._admit()
+        return await self._run(loop, partial(self._perform, work, deadline, loop))
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
-        """Run `work` as one transaction: all of it is durable on return, or nothing of it happened."""
-        return await self._run("BEGIN IMMEDIATE", work)
+        """Run `work` as one transaction: all of it is durable on return, or nothing of it happened. `work` may be run
+        again, after all that it had done was undone."""
+        loop, deadline = self._admit()
+        call = _Write(work, deadline, loop)
+        self._writes.append(call)
+        try:
+            return await self._run(loop, partial(self._perform_write, call))
+        finally:
+            call.is_abandoned = True
 
     async def write_urgent(self, work: Callable[[Transaction], T]) -> T:
         """`write` with priority over all waiting calls: it waits at most for the running one. Event loops of other
@@ -173,17 +217,19 @@ class Database:
         if self._owns_executor:
             self._executor.shutdown(wait=False)
 
-    async def _run(self, begin: str, work: Callable[[Transaction], T]) -> T:
+    def _admit(self) -> tuple[asyncio.AbstractEventLoop, float]:
+        """The loop of the caller, and the deadline of its call; raises `Unavailable` if too many wait."""
         if self._closed:
             raise Unavailable("metadata store is closed")
         if self._waiting >= self._settings.max_waiting_calls:
             raise Unavailable(f"too many calls wait for the metadata store; limit={self._settings.max_waiting_calls}")
-        deadline = self._clock.monotonic() + self._settings.timeout_s
-        loop = asyncio.get_running_loop()
+        return asyncio.get_running_loop(), self._clock.monotonic() + self._settings.timeout_s
+
+    async def _run(self, loop: asyncio.AbstractEventLoop, perform: Callable[[], T]) -> T:
         self._waiting += 1
         try:
             async with asyncio.timeout(self._settings.timeout_s):
-                return await loop.run_in_executor(self._executor, self._perform, begin, work, deadline, loop)
+                return await loop.run_in_executor(self._executor, perform)
         except TimeoutError:
             raise Unavailable(f"metadata call timed out; timeout_s={self._settings.timeout_s:g}") from None
         finally:
@@ -195,11 +241,101 @@ class Database:
         while self._urgent:
             self._urgent.popleft()()
 
-    def _perform(
-        self, begin: str, work: Callable[[Transaction], T], deadline: float, loop: asyncio.AbstractEventLoop
-    ) -> T:
+    def _perform(self, work: Callable[[Transaction], T], deadline: float, loop: asyncio.AbstractEventLoop) -> T:
         self._perform_urgent()
-        return self._transact(begin, work, deadline, loop)
+        return self._transact("BEGIN", work, deadline, loop)
+
+    def _perform_write(self, call: "_Write[T]") -> T:
+        """Commit the writes that wait, unless this one was committed together with one before it."""
+        self._perform_urgent()
+        if not call.is_done:
+            self._commit_writes()
+        return call.outcome()
+
+    def _commit_writes(self) -> None:
+        group: list[_Write[Any]] = []
+        while self._writes and len(group) < self._settings.group_calls:
+            if not (call := self._writes.popleft()).is_abandoned:
+                group.append(call)
+        tried = self._commit_together(group) if len(group) > 1 else 1
+        self._writes.extendleft(reversed(group[tried:]))
+        for call in group[:tried]:
+            if not call.is_done:
+                self._perform_urgent()
+                self._commit_alone(call)
+
+    def _commit_alone(self, call: "_Write[Any]") -> None:
+        try:
+            call.result = self._transact("BEGIN IMMEDIATE", call.work, call.deadline, call.loop)
+            call.is_done = True
+        except Exception as error:  # noqa: BLE001 - raised where the call is waited for
+            call.fail(error)
+
+    def _commit_together(self, group: "Sequence[_Write[Any]]") -> int:
+        """One transaction for as many of them as fit in its time; returns how many were tried. Those that are not done
+        then are to be tried alone."""
+        connection = self._connection
+        if connection is None or self._stopped:
+            return len(group)
+        joined: list[_Write[Any]] = []
+        tried = 0
+        no_more_at = self._clock.monotonic() + GROUP_S
+        self._deadline = group[0].deadline
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for call in group:
+                tried += 1
+                if self._join(connection, call):
+                    joined.append(call)
+                if self._urgent or not connection.in_transaction or self._clock.monotonic() >= no_more_at:
+                    break
+            if not joined or not connection.in_transaction:
+                return tried
+            self._deadline = max(call.deadline for call in joined)
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            if has_lost_sync(error):
+                self._stopped = "an fsync failed, restart to recover"
+                for call in joined:
+                    call.fail(translate(error))
+            return max(tried, 1)
+        finally:
+            self._leave(connection)
+        for call in joined:
+            call.is_done = True
+            with suppress(RuntimeError):  # the event loop is closed: there are no listeners
+                self.listeners.notify(call.changes, call.loop.call_soon_threadsafe)
+        return tried
+
+    def _join(self, connection: sqlite3.Connection, call: "_Write[Any]") -> bool:
+        """Run a call below a savepoint; whether it is part of the transaction now. If not, it is undone, and done if
+        the error is its own."""
+        if self._clock.monotonic() >= call.deadline:
+            return False  # rejected where it is tried alone
+        self._deadline = call.deadline
+        connection.execute("SAVEPOINT call")
+        try:
+            transaction = Transaction(connection, self._sql, self._clock.now_ms())
+            call.result = call.work(transaction)
+            call.changes = transaction.changes
+            connection.execute("RELEASE call")
+            return True
+        except sqlite3.Error as error:
+            if has_lost_sync(error):
+                raise
+            self._undo(connection)  # and again alone, which says what is wrong
+            return False
+        except Exception as error:  # noqa: BLE001 - raised where the call is waited for
+            self._undo(connection)
+            call.fail(error)
+            return False
+
+    def _undo(self, connection: sqlite3.Connection) -> None:
+        """Undo the call of the savepoint, unless the whole transaction was undone."""
+        self._deadline = float("inf")
+        if connection.in_transaction:
+            connection.execute("ROLLBACK TO call")
+            connection.execute("RELEASE call")
 
     def _transact(
         self, begin: str, work: Callable[[Transaction], T], deadline: float, loop: asyncio.AbstractEventLoop
