@@ -234,6 +234,26 @@ async def test_whoever_reads_below_a_log_start_that_moved_meanwhile_is_told_so(m
     assert isinstance(found.error, OffsetOutOfRange)
 
 
+async def test_a_log_that_opens_while_its_start_moves_shows_nothing_that_was_aborted_below(world: World) -> None:
+    """Its leader before it applies retention once more: the rows of aborted transactions go with the log start, which
+    was read with the lease."""
+    broker = await world.start_with()
+    alice = await client(broker)
+    await alice.send(b"a")
+    await alice.end(commit=False)
+    await flush(broker)
+    partition = (await broker.open_log(ORDERS)).partition
+    world.kill()
+    broker = await world.start()
+    gate = world.metadata.hold("aborted")
+    reading = asyncio.ensure_future(fetch_committed(broker, 0))
+    await settle()
+    await world.sqlite.advance_log_start({partition: 2})
+    gate.set()
+    assert isinstance((await reading).error, OffsetOutOfRange)
+    assert (await broker.open_log(ORDERS)).log_start == 2
+
+
 async def test_whoever_reads_while_all_that_was_aborted_is_deleted_is_told_so(world: World) -> None:
     broker = await world.start_with()
     alice = await client(broker)

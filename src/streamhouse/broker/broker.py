@@ -126,7 +126,7 @@ class Broker:
 
         # Maintenance of stored records.
         forgetting = AbortedCleanup(dependencies, logs=lambda: self._current().logs())
-        moved = self._session_manager.log_start_moved
+        moved = self._session_manager.log_starts_moved
         identity = context.session_manager.identity
         self.retention = RetentionManager(
             dependencies, configs=self.catalog.configs, moved=moved, cluster=self.cluster, identity=identity

@@ -1,6 +1,8 @@
 """Retention and collection: the log start moves, and objects go late, marked, or not at all."""
 
 import asyncio
+import uuid
+from contextlib import suppress
 
 import pytest
 
@@ -10,11 +12,12 @@ from streamhouse.broker.wal.object_recovery import ObjectWalFactory
 from streamhouse.config import RetentionSettings
 from streamhouse.config.fields import Address
 from streamhouse.errors import CommitRefused, OffsetOutOfRange, SessionLost, Unavailable
-from streamhouse.format.object_keys import segment_key, wal_key
-from streamhouse.model.names import SessionId, TopicPartition
+from streamhouse.format.object_keys import segment_key, topic_key, wal_key
+from streamhouse.model.names import SessionId, TopicId, TopicPartition
 from streamhouse.model.segment import Run
 from streamhouse.stores.metadata import store as store_module
 from streamhouse.stores.metadata.base import NewSession
+from streamhouse.stores.objects.base import ObjectExists
 from tests.broker.conftest import MakeWorld
 from tests.broker.external_commits.support import until_done, written
 from tests.broker.support import (
@@ -240,6 +243,17 @@ async def test_an_object_of_a_deleted_topic_goes_when_no_other_topic_is_in_it(wo
     assert await world.object_keys() == []
 
 
+async def test_a_leader_learns_of_a_log_start_that_another_agent_has_moved(world: World) -> None:
+    """One that led before it, and was still applying retention."""
+    broker = await world.start_with()
+    await flushed(broker, b"a", b"b")
+    opened = await broker.open_log(ORDERS)
+    await world.sqlite.advance_log_start({opened.partition: 2})
+    assert opened.log_start == 0
+    await broker.retention.apply()
+    assert opened.log_start == 2
+
+
 # --- orphans
 
 
@@ -283,6 +297,25 @@ async def test_an_orphan_of_a_session_that_has_not_ended_stays_however_old(world
     await world.clock.advance(30 * ORPHAN_AGE_S)
     assert await broker.retention.delete_orphans() == 0
     assert await world.object_keys() == [key]
+
+
+async def test_the_name_of_a_deleted_topic_goes_when_it_is_old_and_others_stay(world: World) -> None:
+    broker = await world.start_with()
+    deleted = topic_key(TopicId(uuid.UUID(int=7)))
+    (known,) = [topic_key(topic.topic_id) for topic in await world.sqlite.topics()]
+    for key in (deleted, known, "topics/readme"):
+        with suppress(ObjectExists):
+            await world.bucket.put_new(key, [b"a name"])
+    assert await broker.retention.delete_orphans() == 0
+    await world.clock.advance(ORPHAN_AGE_S + 1)
+    young = topic_key(TopicId(uuid.UUID(int=8)))
+    await world.bucket.put_new(young, [b"of a topic that was deleted a moment ago"])
+    world.metadata.refuse("topics")
+    with pytest.raises(Unavailable):
+        await broker.retention.delete_orphans()
+    assert await broker.retention.delete_orphans() == 1
+    left = {meta.key async for meta in world.bucket.list("topics/")}
+    assert left == {known, young, "topics/readme"}
 
 
 async def test_what_is_not_a_segment_is_nobodys_orphan(world: World) -> None:

@@ -25,9 +25,11 @@ from streamhouse.errors import SessionLost, StreamhouseError, Unavailable
 from streamhouse.format.object_keys import (
     PLACED_PREFIX,
     SEGMENTS_PREFIX,
+    TOPICS_PREFIX,
     WAL_PREFIX,
     parse_external_segment_key,
     parse_segment_key,
+    parse_topic_key,
     parse_wal_key,
 )
 from streamhouse.model.cluster import PartitionState
@@ -60,7 +62,7 @@ class RetentionManager:
         dependencies: Dependencies,
         *,
         configs: Callable[[], Awaitable[Mapping[TopicId, TopicConfig]]],
-        moved: Callable[[PartitionId, int], None],
+        moved: Callable[[Mapping[PartitionId, int]], None],
         cluster: Cluster,
         identity: StoreIdentity,
     ) -> None:
@@ -107,11 +109,12 @@ class RetentionManager:
         """Move log starts according to retention, step by step; returns the number of moved ones."""
         self._written.clear()
         configs = await self._configs()
-        states = [
-            state
-            for state in await self._dependencies.metadata.partitions(list(configs))
-            if state.log_start < state.flushed_end and self._cluster.leads(state)
+        led = [
+            state for state in await self._dependencies.metadata.partitions(list(configs)) if self._cluster.leads(state)
         ]
+        # The leader before this one may have moved some last.
+        self._moved({state.partition: state.log_start for state in led})
+        states = [state for state in led if state.log_start < state.flushed_end]
         oldest = await self._oldest(states)
         await self._advance(
             {each.partition: each.log_start for each in states if _has_leftovers(each, oldest.get(each.partition))}
@@ -131,8 +134,7 @@ class RetentionManager:
         if not starts:
             return
         more = await self._dependencies.metadata.advance_log_start(starts)
-        for partition, start in starts.items():
-            self._moved(partition, start)
+        self._moved(starts)
         while more:
             more = await self._dependencies.metadata.advance_log_start(starts)
 
@@ -235,7 +237,20 @@ class RetentionManager:
         ones."""
         await self._identity.check()
         before_ms = await self._dependencies.agreed_now_ms() - round(self._settings.orphan_age_s * 1000)
-        return await self._sweep_segments(before_ms) + await self._give_up_placed(before_ms)
+        gone = await self._sweep_segments(before_ms) + await self._give_up_placed(before_ms)
+        return gone + await self._sweep_topic_names(before_ms)
+
+    async def _sweep_topic_names(self, before_ms: int) -> int:
+        """Delete the names of topics that were deleted; they stay as long as orphans, which may have their records."""
+        listed = [meta async for meta in self._dependencies.objects.list(TOPICS_PREFIX)]
+        old = {meta.key: topic_id for meta in listed if (topic_id := parse_topic_key(meta.key)) is not None}
+        young = {meta.key for meta in listed if meta.modified_at_ms >= before_ms}
+        known = {topic.topic_id for topic in await self._dependencies.metadata.topics()}
+        gone = [key for key, topic_id in old.items() if topic_id not in known and key not in young]
+        for key in gone:
+            await self._dependencies.objects.delete(key)
+        self.deleted_orphans += len(gone)
+        return len(gone)
 
     async def _give_up_placed(self, before_ms: int) -> int:
         """Give up segments of external commits that were not committed for long: a row prevents commits from using

@@ -7,6 +7,7 @@ Leaves      the session's validity and the logs to `agent_session`; snapshots to
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -76,10 +77,19 @@ class Leases:
             now_ms=self._dependencies.agreed_time().later_ms,
         )
         aborted = await load_aborted(states, metadata=metadata, kept=settings.transactions.aborted_kept)
+        states = await self._with_log_starts(states)
         return {
             at: table if isinstance(table, StreamhouseError) else AcquiredLease(states[at], table, aborted[at])
             for at, table in tables.items()
         }
+
+    async def _with_log_starts(self, states: Mapping[PartitionId, PartitionState]) -> dict[PartitionId, PartitionState]:
+        """The states with the log starts as they are now. The leader before this one may still apply retention: rows of
+        aborted transactions go with what is below the log start, so it is read after them."""
+        topics = list(dict.fromkeys(at.topic_id for at in states))
+        rows = await self._dependencies.metadata.partitions(topics) if topics else ()
+        starts = {row.partition: row.log_start for row in rows if row.partition in states}
+        return {at: replace(state, log_start=max(state.log_start, starts.get(at, 0))) for at, state in states.items()}
 
     async def release(self, partitions: Sequence[PartitionId]) -> None:
         """Release these leases; retries until the metadata store answers. Call `forget` afterwards."""

@@ -183,10 +183,10 @@ class SessionManager:
     def may_acknowledge(self, opened: PartitionLog) -> bool:
         return self.current().may_acknowledge(opened)
 
-    def log_start_moved(self, partition: PartitionId, offset: int) -> None:
-        """Pass a new log start to the log if it is open here."""
+    def log_starts_moved(self, starts: Mapping[PartitionId, int]) -> None:
+        """Pass new log starts to those logs that are open here."""
         for opened in self._agent_session.logs() if self._agent_session is not None else ():
-            if opened.partition == partition:
+            if (offset := starts.get(opened.partition)) is not None:
                 opened.advance_log_start(offset)
 
     # --- opening sessions
