@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar, cast
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.partition.log import PartitionLog, PendingAppend
@@ -21,7 +21,8 @@ from streamhouse.model.names import PartitionId, TopicPartition
 from .history import Before, Sent
 from .network import Begin, Connection, Finish, Lost
 from .routes import Routes
-from .world import World
+from .wire_client import RemoteBroker, remote_of
+from .world import Agent, World
 
 T = TypeVar("T")
 
@@ -39,14 +40,18 @@ class Read(NamedTuple):
 
 
 class Client:
-    def __init__(self, world: World, name: str) -> None:
+    speaks_kafka: ClassVar[bool] = False
+    """Whether all that it asks can be asked in Kafka's protocol."""
+
+    def __init__(self, world: World, name: str, *, speaks_kafka: bool | None = None) -> None:
         self.world = world
         self.loop = world.loop
         self.history = world.history
         self.name = name
         self.chance = random.Random(f"client-{world.options.seed}-{name}")
         self._connection: Connection | None = None
-        self.routes = Routes(world, self.chance)
+        self._is_wired = self.speaks_kafka if speaks_kafka is None else speaks_kafka
+        self.routes = Routes(world, self.chance, speaks_kafka=self._is_wired)
         self._seen: dict[TopicPartition, tuple[int, int]] = {}
         """Of each partition the newest epoch that an answer was asked for under, and the high watermark it told."""
         self._made = 0
@@ -61,10 +66,13 @@ class Client:
         while self._connection is None or self._connection.is_lost:
             agent = self.world.any_agent(self.chance) if self.world.is_team else self.world.agent
             if agent is not None and agent.is_listening:
-                self._connection = Connection(self.loop, agent, self.chance)
+                self._connection = self.dial(agent)
             else:
                 await asyncio.sleep(self.chance.uniform(0.02, 0.1))
         return self._connection
+
+    def dial(self, agent: Agent) -> Connection:
+        return self.world.dial(agent, self.chance, speaks_kafka=self._is_wired)
 
     def hang_up(self, *, politely: bool) -> None:
         """Forget the connection; politely: so that the other end notices."""
@@ -152,6 +160,8 @@ class Client:
         world, history = self.world, self.history
 
         async def begin(broker: Broker) -> Finish[int]:
+            if (remote := remote_of(broker)) is not None:
+                return await self._appending_in_bytes(remote, sent, transaction, stored)
             since = world.loop.time()
             placed = await broker.append(sent.name, memoryview(bytearray(sent.latest)), transaction)
             if world.is_team and placed.commit is not None:
@@ -172,6 +182,36 @@ class Client:
             return finish
 
         return begin
+
+    async def _appending_in_bytes(
+        self,
+        broker: RemoteBroker,
+        sent: Sent,
+        transaction: ProduceTransaction | None,
+        stored: Callable[[float], None],
+    ) -> Finish[int]:
+        """The request is written; what its response says is a fact when it arrives, unless the power went meanwhile."""
+        world, history, since, cuts = self.world, self.history, self.loop.time(), self.world.power_cuts
+        is_first = sent.identity not in world.sent_in_bytes
+        world.sent_in_bytes.add(sent.identity)
+        placed = await broker.append(sent.name, memoryview(sent.latest), transaction)
+
+        async def finish() -> int:
+            base = await broker.appended(placed)
+            world.loop.note(f"ack {sent.name} {sent.label} at {base} in bytes")
+            if base < 0 or placed.partition is None:
+                history.violated(f"a batch was acknowledged without an offset; {sent.label} {base}")
+                return base
+            if cuts == world.power_cuts:
+                if is_first:
+                    stored(since)
+                log = history.of(placed.partition, sent.name)
+                if (fact := history.acknowledged(log, sent, base, epoch=None)) is not None and not world.is_team:
+                    assert world.agents
+                    world.acknowledged(log, fact, world.agents[-1].broker, None)
+            return base
+
+        return finish
 
     async def _witness(self, placed: PendingAppend, sent: Sent) -> None:
         """Whatever a high watermark has passed, anybody may have read: there is always somebody who does. It counts

@@ -19,6 +19,8 @@ from .world import World
 class Follower(Client):
     """Reads everything in order; where the log has moved past it, goes on at the start."""
 
+    speaks_kafka = True
+
     def __init__(
         self, world: World, name: str, partitions: Sequence[TopicPartition], *, is_committed: bool = False
     ) -> None:

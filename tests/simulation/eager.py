@@ -63,6 +63,8 @@ class Line:
 
 
 class EagerProducer(Client):
+    speaks_kafka = True
+
     def __init__(self, world: World, name: str, partitions: Sequence[TopicPartition]) -> None:
         super().__init__(world, name)
         self._lines = [Line(name) for name in partitions]

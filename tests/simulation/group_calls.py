@@ -195,7 +195,7 @@ class GroupClient(Client):
         await asyncio.sleep(self.chance.random() ** 2 * ECHO_S)
         agent = self.world.any_agent(self.chance)
         if agent is not None and (across_lives or first.leads_to(agent)):
-            connection = Connection(self.loop, agent, self.chance)
+            connection = self.dial(agent)
             connection.send(begin)
             await asyncio.sleep(ECHO_S)
             connection.close()

@@ -40,6 +40,8 @@ from .world import World
 
 
 class Member(GroupClient):
+    speaks_kafka = True
+
     def __init__(
         self, world: World, name: str, plan: GroupPlan, names: Sequence[TopicPartition], instance_id: str | None
     ) -> None:
@@ -54,7 +56,7 @@ class Member(GroupClient):
         self._committed: dict[TopicPartition, int] = {}
         self._commit_at = self._awake_at = 0.0
         self._told: StreamhouseError | None = None
-        self._reader = Client(world, f"{name}-reader")
+        self._reader = Client(world, f"{name}-reader", speaks_kafka=True)
         self.is_retired = False
 
     def __repr__(self) -> str:

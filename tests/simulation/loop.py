@@ -161,6 +161,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self.digest = 0
         self.trace: Callable[[str], None] | None = None
         self.problems: list[str] = []
+        self.make_server: Callable[..., Any] = _no_servers
+        self.listening: dict[int, Any] = {}
+        """By port, the newest server of `sockets`."""
 
     # --- what asyncio asks of a loop
 
@@ -241,6 +244,14 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def get_debug(self) -> bool:
         return False
+
+    async def create_server(  # type: ignore[override]
+        self, protocol_factory: Any, *_: object, sock: Any, **__: object
+    ) -> Any:
+        """Clients that connect to the socket's port get a protocol each; until the process is dead."""
+        server = self.make_server(self, protocol_factory, sock.getsockname()[1])
+        self.listening[server.port] = server
+        return server
 
     # --- threads that aren't there
 
@@ -415,6 +426,10 @@ class SimLoop(asyncio.BaseEventLoop):
         self._timers.clear()
         self._pools.clear()
         self.close()
+
+
+def _no_servers(*_: object) -> Any:
+    raise NotImplementedError("nobody listens here")
 
 
 def _close(task: SimTask) -> None:

@@ -237,6 +237,10 @@ class SimDatabase:
         rows = self.connection.execute("SELECT session_id FROM sessions WHERE state <> 'ended' ORDER BY session_id")
         return [row[0] for row in rows]
 
+    def holders(self) -> set[str]:
+        """The sessions that hold a partition."""
+        return {row[0] for row in self.connection.execute("SELECT holder FROM partitions WHERE holder IS NOT NULL")}
+
     def close(self) -> None:
         self.connection.close()
 

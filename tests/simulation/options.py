@@ -20,6 +20,7 @@ from streamhouse.config import (
     FetchSettings,
     FlushSettings,
     GroupSettings,
+    KafkaSettings,
     LeaseSettings,
     PlanSettings,
     ProducerSettings,
@@ -46,6 +47,7 @@ PROFILES: Final[Mapping[str, Mapping[str, int]]] = {
     "everything": {**KILLS, **POWER, **STORES, **DISK, **TIME},
     "jobs": {**KILLS, **STORES, "unanswered": 4},
     "transactions": {**KILLS, **STORES, "pause": 2, "unanswered": 2},
+    "wire": {**KILLS, **STORES, "pause": 1},
 }
 TEAM_STORES: Final = {**STORES, "cut-off": 3, "deaf": 2}
 TEAM_MOVES: Final = {"stop": 4, "drain": 3, "pin": 3, "deaf": 2}
@@ -60,11 +62,14 @@ TEAM_PROFILES: Final[Mapping[str, Mapping[str, int]]] = {
     "team-jobs": {**KILLS, **TEAM_STORES, "unanswered": 8, "stop": 4, "drain": 3, "pause": 1},
     "team-disks": {**KILLS, **ZOMBIES, "object-storm": 2, "metadata-storm": 2, "sync-error": 1, "disk-full": 1},
     "team-transactions": {**KILLS, **TEAM_STORES, **TEAM_MOVES, **ZOMBIES, "unanswered": 2},
+    "team-wire": {**KILLS, **TEAM_MOVES, **ZOMBIES, "object-storm": 2, "metadata-storm": 2, "cut-off": 1},
 }
 JOB_PROFILES: Final = frozenset({"jobs", "team-jobs"})
 """In which runs are rewritten from outside whatever the seed says."""
 TRANSACTION_PROFILES: Final = frozenset({"transactions", "team-transactions"})
 """In which there are transactions whatever the seed says."""
+WIRE_PROFILES: Final = frozenset({"wire", "team-wire"})
+"""In which clients speak Kafka's protocol, in bytes, with the product's server."""
 DISKS_SHARE: Final = 0.1
 """Share of the teams, where no profile is asked for, in which each agent has a disk for its log."""
 DISK_PROFILES: Final = frozenset({*PROFILES, "team-disks"})
@@ -177,6 +182,12 @@ class Options:
     marker_loss: float = 0.0
     """Share of the messages about markers that are lost, and that come again later."""
     committed_followers: int = 0
+    is_wired: bool = False
+    """Whether clients speak Kafka's protocol, in bytes."""
+    wire_cuts: float = 0.0
+    """Share of the requests on whose way the connection breaks."""
+    wire_naps: float = 0.0
+    """Share of the requests after which the client reads nothing for a while."""
     has_table: bool = False
     """Whether there is a topic that is compacted by key."""
     is_damaged: bool = False
@@ -243,6 +254,8 @@ def choose(seed: int, profile: str | None = None) -> Options:
     transactions = random.Random(f"transactions-{seed}")
     if transactions.random() < TRANSACTIONS_SHARE or profile in TRANSACTION_PROFILES:
         options = transacting(options, transactions)
+    if profile in WIRE_PROFILES:
+        options = wired(options, random.Random(f"wire-{seed}"))
     if random.Random(f"table-{seed}").random() < TABLE_SHARE:
         options = replace(options, has_table=options.team > 0 or options.settings.wal.fsync == "always")
     options = replace(options, is_damaged=random.Random(f"damage-{seed}").random() < DAMAGE_SHARE)
@@ -264,6 +277,22 @@ def rewriting(options: Options, chance: random.Random) -> Options:
         retention=structs.replace(settings.retention, grace_s=max(grace_s, settings.retention.grace_s)),
     )
     return replace(options, settings=settings, jobs=chance.choice((1, 2)), job_trouble=chance.choice((0.0, 0.1, 0.25)))
+
+
+def wired(options: Options, chance: random.Random) -> Options:
+    """Limits of connections at which clients that send ahead and read late are paused often."""
+    kafka = KafkaSettings(
+        max_inflight_requests=chance.choice((1, 3, 100)),
+        write_buffer_bytes=chance.choice((200, 2_000, 64_000)),
+        max_failure_delay_s=chance.choice((0.0, 0.05)),
+    )
+    return replace(
+        options,
+        settings=structs.replace(options.settings, kafka=kafka),
+        is_wired=True,
+        wire_cuts=chance.choice((0.0, 0.005, 0.02)),
+        wire_naps=chance.choice((0.0, 0.02)),
+    )
 
 
 def transacting(options: Options, chance: random.Random) -> Options:

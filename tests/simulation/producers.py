@@ -11,13 +11,14 @@ from streamhouse.model.names import TopicPartition
 
 from .clients import Client, simply
 from .history import Sent
-from .network import Connection, Lost
+from .network import Lost
 from .world import World
 
 WINDOW = 5
 
 
 class PlainProducer(Client):
+    speaks_kafka = True
     """Every try is a batch of its own, so that each is stored once at most."""
 
     def __init__(self, world: World, name: str, partitions: Sequence[TopicPartition]) -> None:
@@ -65,6 +66,8 @@ class Lane:
 
 
 class IdempotentProducer(Client):
+    speaks_kafka = True
+
     def __init__(self, world: World, name: str, partitions: Sequence[TopicPartition]) -> None:
         super().__init__(world, name)
         self._lanes = [Lane(name) for name in partitions]
@@ -120,7 +123,7 @@ class IdempotentProducer(Client):
         """The network delivers a batch a second time, through a connection that nobody listens to."""
         agent = self.world.any_agent(self.chance)
         if agent is not None:
-            Connection(self.loop, agent, self.chance).send(self.appending(sent))
+            self.dial(agent).send(self.appending(sent))
 
     async def _round(self, lane: Lane) -> None:
         """Send the first batches of the lane, as many as may be in flight; keep those that were not acknowledged."""

@@ -31,7 +31,8 @@ class Route(NamedTuple):
 
 
 class Routes:
-    def __init__(self, world: World, chance: random.Random) -> None:
+    def __init__(self, world: World, chance: random.Random, *, speaks_kafka: bool = False) -> None:
+        self._speaks_kafka = speaks_kafka
         self._world = world
         self._chance = chance
         self._known: dict[TopicPartition, Route] = {}
@@ -65,7 +66,7 @@ class Routes:
             agent = self._world.at(port)
             if agent is None:
                 return None
-            found = self._connections[port] = Connection(self._world.loop, agent, self._chance)
+            found = self._connections[port] = self._world.dial(agent, self._chance, speaks_kafka=self._speaks_kafka)
         return found
 
     def forget(self, name: TopicPartition) -> None:

@@ -412,7 +412,7 @@ class Scenario:
                 continue
             if (how := agent.over.result()) != "stopped":
                 raise Violation(f"a graceful stop ended otherwise; {how}")
-            sessions = self.world.database.unended_sessions()
+            sessions = self.world.unended_sessions()
             if agent_session.session.session_id in sessions or (sessions and not self.world.is_team):
                 raise Violation(f"sessions were left after a graceful stop; {sessions}")
             left = [str(path) for path in files._disk.contents if quarantine_root(WAL_ROOT) not in path.parents]
@@ -436,7 +436,7 @@ class Scenario:
             tenures = [agent.broker.agent_session for agent in agents]
             own = sorted(agent_session.session.session_id for agent_session in tenures if agent_session is not None)
             told = [await self._leaders_by(agent) for agent in agents]
-            if own == self.world.database.unended_sessions() and None not in told and len(set(map(str, told))) == 1:
+            if own == self.world.unended_sessions() and None not in told and len(set(map(str, told))) == 1:
                 return
             await asyncio.sleep(0.2)
 
@@ -458,7 +458,7 @@ class Scenario:
         """Nobody is left, and nothing but what rows name."""
         if self._is_hurried:
             return
-        if sessions := self.world.database.unended_sessions():
+        if sessions := self.world.unended_sessions():
             raise Violation(f"sessions were left when all had stopped; {sessions}")
         if left := [key for key in self.world.bucket._objects if key.startswith(WAL_PREFIX)]:
             raise Violation(f"logs were left when all had stopped; {left}")
@@ -474,7 +474,7 @@ class Scenario:
         are collected, and so is what the dead left of their logs."""
         while True:
             known = {*self.world.database.keys("segment_objects"), *self.world.database.keys("doomed_objects")}
-            alive = self.world.database.unended_sessions()
+            alive = self.world.unended_sessions()
             orphans = [
                 key
                 for key in self.world.bucket._objects

@@ -91,6 +91,8 @@ class Crashed(Exception):
 
 
 class Transactor(Client):
+    speaks_kafka = True
+
     def __init__(
         self, world: World, name: str, transactional_id: str, partitions: Sequence[TopicPartition], *, is_modern: bool
     ) -> None:
@@ -251,7 +253,7 @@ class Transactor(Client):
         async def later() -> None:
             await asyncio.sleep(self.chance.expovariate(1 / LATE_S))
             if (agent := self.world.any_agent(self.chance)) is not None:
-                Connection(self.loop, agent, self.chance).send(begin)
+                self.dial(agent).send(begin)
 
         self.loop.create_task(later(), name=f"echo {sent.label}")
 

@@ -11,10 +11,13 @@ disk with its log, by the next life in the same slot.
 
 import asyncio
 import random
+import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
+
+from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.dependencies import AgentClient, Dependencies, FreezeClient, WalFactory, no_agents, no_freezes
@@ -28,6 +31,8 @@ from streamhouse.model.names import PartitionId, TopicId, TopicPartition
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.memory import MemoryObjectStore
 from streamhouse.stores.objects.retrying import RetryingStore, RetrySettings
+from streamhouse.wire.kafka.server import KafkaServer
+from streamhouse.wire.listener import OpenListener
 
 from .clocks import SimClock
 from .files import SimFiles
@@ -40,8 +45,10 @@ from .network import Connection
 from .objects import ObjectDoor
 from .options import ALL_PROFILES, Options
 from .retention_model import RetentionModel
+from .sockets import ListeningSocket, SimServer
 from .transaction_history import TransactionHistory
 from .weather import Weather
+from .wire_client import WireConnection
 
 WAL_ROOT: Final = Path("/data/wal")
 PORT: Final = 9092
@@ -62,6 +69,8 @@ class Agent:
         self.files = world.disks[slot]
         self.is_listening = False
         self.connections: list[Connection] = []
+        self.wire: SimServer | None = None
+        """Where clients reach the product's server, if they speak its protocol."""
         self.over: asyncio.Future[str] = world.loop.create_future()
         self.broker = self.process.context.run(Broker, self._dependencies())
         self.main = world.loop.spawn(self.process, self._live(), name="agent")
@@ -154,6 +163,7 @@ class Agent:
             self.world.loop.fail(error)
             raise
         self.world.loop.note(f"started recovered={self.broker.recovered.records}")
+        kafka = await self._serve() if self.world.options.is_wired else None
         self.is_listening = True
         try:
             await self.broker.run()
@@ -161,8 +171,24 @@ class Agent:
             self.world.loop.fail(error)
             raise
         self.is_listening = False
+        if kafka is not None:
+            await kafka.stop()
         await self._shut()
         self._end("stopped")
+
+    async def _serve(self) -> KafkaServer:
+        """Kafka's protocol, by the product's server, at the agent's port."""
+        server = KafkaServer(
+            self.world.options.settings.kafka,
+            self.broker,
+            listeners=[OpenListener.plain(cast(socket.socket, ListeningSocket(self.address.host, self.address.port)))],
+            clock=self.world.clock,
+            registry=CollectorRegistry(),
+            cluster_id="simulated",
+        )
+        await server.start()
+        self.wire = self.world.loop.listening[self.address.port]
+        return server
 
     async def _shut(self) -> None:
         tasks = [task for connection in self.connections for task in connection.shut()]
@@ -178,6 +204,7 @@ class Agent:
 class World:
     def __init__(self, loop: SimLoop, options: Options) -> None:
         self.loop = loop
+        loop.make_server = SimServer
         self.options = options
         self.chance = random.Random(f"world-{options.seed}")
         self.clock = SimClock(loop)
@@ -224,6 +251,8 @@ class World:
         self.power_cuts = 0
         self.epochs_begun = 0
         """How often the power took what the policy had not synced, or a write that was under way."""
+        self.sent_in_bytes: set[bytes] = set()
+        """Batches that somebody has sent in Kafka's protocol."""
         self.must_be_stored: list[tuple[Sent, int]] = []
         """Batches that the broker called stored without saying where, and the power cuts before it did."""
 
@@ -269,6 +298,14 @@ class World:
     def at(self, port: int) -> Agent | None:
         """Who listens at a port."""
         return next((agent for agent in self.alive() if agent.is_listening and agent.address.port == port), None)
+
+    def dial(self, agent: Agent, chance: random.Random, *, speaks_kafka: bool) -> Connection:
+        """A connection to an agent: in bytes, where the client can and the seed wants it."""
+        if not (speaks_kafka and self.options.is_wired):
+            return Connection(self.loop, agent, chance)
+        cuts = 0.0 if self.is_quiet else self.options.wire_cuts
+        naps = 0.0 if self.is_quiet else self.options.wire_naps
+        return cast(Connection, WireConnection(self, agent, chance, cuts=cuts, naps=naps))
 
     async def listening_agents(self) -> list[Agent]:
         """All of them, as soon as every slot has one."""
@@ -392,6 +429,17 @@ class World:
         left = [task for task in agent.process.living_tasks() if task is not agent.main and not task.is_closing]
         if left:
             self.history.violated(f"tasks were left running; {left}")
+
+    def unended_sessions(self) -> list[str]:
+        """Those that somebody lives in or must recover. An agent with a disk that died between the row of its session
+        and the first file of its log leaves a row that names nothing: others end it when `disk_wait_s` is over, which
+        is an hour here."""
+        sessions = self.database.unended_sessions()
+        if not (self.is_team and self.options.has_disks):
+            return sessions
+        held = self.database.holders()
+        on_disk = {part for files in self.disks for path in files._disk.contents for part in path.parts}
+        return [each for each in sessions if each in held or each in on_disk]
 
     def check_rows(self) -> None:
         """Of every partition the rows fit together, whoever has put which of them in whose place."""
