@@ -6,6 +6,7 @@ Leaves      counting to the modules that do the work; serving the page to `wire.
 Nothing here runs on the hot path: a scrape reads attributes.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -34,6 +35,7 @@ class BrokerMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         yield from self._traffic()
         yield from self._memory()
+        yield from _tasks()
         yield from self._caches()
         yield from self._disk()
         yield from self._partitions()
@@ -295,3 +297,12 @@ def _by_cache(
 
 def _hit_rate(cache: CacheCounters) -> float:
     return cache.hits / (cache.hits + cache.misses)
+
+
+def _tasks() -> Iterable[Metric]:
+    """Of the event loop that serves the scrape; a number that only grows is a leak."""
+    try:
+        count = len(asyncio.all_tasks())
+    except RuntimeError:  # no event loop runs here
+        return
+    yield GaugeMetricFamily("streamhouse_tasks", "Tasks of the agent's event loop.", count)
