@@ -71,7 +71,8 @@ class ServerState:
     rejections: RejectionBackoff
     failed_logins: FailedLogins
     cluster_id: str
-    connections: "set[Connection]" = field(default_factory=set)
+    connections: "dict[Connection, None]" = field(default_factory=dict)
+    """In the order in which they were opened."""
     scratch: memoryview = field(default_factory=lambda: memoryview(bytearray(SCRATCH_BYTES)))
     fatal: RateLimitedLog = field(
         default_factory=lambda: RateLimitedLog(log, "connection closed after a fatal request", level=logging.INFO)
@@ -211,7 +212,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.abort()
             return
         transport.set_write_buffer_limits(high=server.settings.write_buffer_bytes)
-        server.connections.add(self)
+        server.connections[self] = None
         server.metrics.connections.inc()
         if wait_s := max(wait_s, self._quota_wait_s()):
             self._waits_for_admission = True
@@ -287,7 +288,7 @@ class Connection(asyncio.BufferedProtocol):
         self._account_unsent(0)
         server = self._server
         if self in server.connections:
-            server.connections.discard(self)
+            del server.connections[self]
             server.metrics.connections.dec()
             server.limits.leave(self.host)
             server.rejections.forget(self.peer)

@@ -95,8 +95,8 @@ class KafkaServer:
         return f"<KafkaServer connections={len(self._state.connections)} {self._state.inflight!r}>"
 
     @property
-    def connections(self) -> frozenset[Connection]:
-        return frozenset(self._state.connections)
+    def connections(self) -> Sequence[Connection]:
+        return list(self._state.connections)
 
     @property
     def large_messages(self) -> LargeMessages:
@@ -147,14 +147,14 @@ class KafkaServer:
         await self._wait_for(connections)
         await self._end(connections)
 
-    async def _wait_for(self, connections: frozenset[Connection]) -> None:
+    async def _wait_for(self, connections: Sequence[Connection]) -> None:
         deadline = self._clock.monotonic() + STOP_TIMEOUT_S
         while (
             any(connection.has_pending_responses for connection in connections) and self._clock.monotonic() < deadline
         ):
             await self._clock.sleep(STOP_CHECK_S)
 
-    async def _end(self, connections: frozenset[Connection]) -> None:
+    async def _end(self, connections: Sequence[Connection]) -> None:
         tasks = [task for connection in connections for task in connection.tasks]
         for task in tasks:
             task.cancel()
