@@ -22,6 +22,13 @@ from tests.spark.query.fakes import FakeBackend, topic
 pytestmark = pytest.mark.spark
 
 
+JSON_SCHEMA = (
+    '{"type":"struct","fields":[{"name":"a","type":"string","nullable":true,'
+    '"metadata":{"EXISTS_DEFAULT":"current_user()","CURRENT_DEFAULT":"current_user()"}}]}'
+)
+"""The default is evaluated when the query is analysed, whatever function it calls."""
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -64,6 +71,13 @@ pytestmark = pytest.mark.spark
         "SELECT schema_of_xml('<p><a>1</a></p>'), to_xml(named_struct('a', 1))",
         "SELECT builtin.abs(-1)",
         "SELECT user FROM a",
+        "SELECT x FROM a QUALIFY row_number() OVER (PARTITION BY x ORDER BY y) = 1",
+        "SELECT sum(x) OVER w FROM a WINDOW w AS (PARTITION BY upper(y) ORDER BY x)",
+        "SELECT * EXCEPT (x) FROM a LIMIT ALL",
+        "SELECT variant_get(parse_json(v), '$.a', 'INT') FROM a",
+        "FROM a |> SET x = x + 1 |> DROP y |> EXTEND x * 2 AS z",
+        "SELECT from_json(v, schema_of_json('{\"a\": 1}')), from_csv(v, schema_of_csv('1,2')) FROM a",
+        "SELECT from_json(v, 'STRUCT<a: INT, b: ARRAY<STRING>>'), from_json(v, ' a INT COMMENT \"x\"') FROM a",
     ],
 )
 def test_queries_may_be_asked(spark: SparkSession, text: str) -> None:
@@ -229,12 +243,36 @@ def test_queries_may_be_asked(spark: SparkSession, text: str) -> None:
         "SELECT xpath(v, 'a/b') FROM a",
         "SELECT system.builtin.xpath_int(v, 'a/b') FROM a",
         "SELECT transform(array('<a/>'), x -> xpath_boolean(x, 'a'))",
+        "FROM a |> SET x = reflect('java.lang.System', 'getenv')",
+        "FROM a |> SET x = 1, y = (SELECT max(value) FROM text.`/etc/passwd`)",
+        "FROM a |> EXTEND 1 AS x |> SET x = array(1, length(input_file_name()))[0]",
+        "SELECT sum(x) OVER w FROM a WINDOW w AS (PARTITION BY reflect('java.lang.System', 'getenv'))",
+        "SELECT sum(x) OVER w FROM a WINDOW v AS (ORDER BY y), w AS (ORDER BY (SELECT max(value) FROM csv.`/etc`))",
+        "SELECT 1 FROM a WINDOW unused AS (ORDER BY java_method('java.lang.System', 'getenv'))",
+        "SELECT x FROM a QUALIFY reflect('java.lang.System', 'getenv') = 'x'",
+        "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT reflect('a', 'b') FROM r) SELECT * FROM r",
+        f"SELECT from_json(v, '{JSON_SCHEMA}') FROM a",
+        f"SELECT from_json(v, '  {JSON_SCHEMA}') FROM a",
+        f"SELECT from_csv(v, '{JSON_SCHEMA}') FROM a",
+        f"SELECT from_xml(v, '{JSON_SCHEMA}') FROM a",
+        f"SELECT from_json(v, concat('', '{JSON_SCHEMA}')) FROM a",
+        f"SELECT from_json(v, schema => '{JSON_SCHEMA}') FROM a",
+        f"SELECT from_json(v, '{JSON_SCHEMA}' COLLATE UTF8_LCASE) FROM a",
+        f"SELECT system.builtin.from_json(v, '{JSON_SCHEMA}') FROM a",
+        "SELECT from_json(v, (SELECT 'a INT')) FROM a",
+        f"SELECT try_variant_get(parse_json(v), '$', '{JSON_SCHEMA}') FROM a",
     ],
 )
 def test_what_reaches_further_is_refused(spark: SparkSession, text: str) -> None:
     with pytest.raises(StatementError, match="through agents") as refused:
         check_untrusted(spark, text)
     assert "queries are allowed" in refused.value.hint
+
+
+@pytest.mark.parametrize("text", ["OPEN c", "FETCH c INTO x", "DECLARE c CURSOR FOR SELECT 1"])
+def test_a_statement_of_a_script_is_told_as_one(spark: SparkSession, text: str) -> None:
+    with pytest.raises(StatementError, match="a statement of a script"):
+        check_untrusted(spark, text)
 
 
 @pytest.mark.parametrize("text", ["", "SELEC 1", "SELECT * FROM a b c d"])
@@ -311,7 +349,16 @@ def test_a_table_that_the_workers_user_made_is_nobody_elses(spark: SparkSession)
         spark.sql("DROP TABLE secret")
 
 
-@pytest.mark.parametrize("text", ["SELECT current_user", "SELECT session_user AS x", "SELECT upper(user)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT current_user",
+        "SELECT session_user AS x",
+        "SELECT upper(user)",
+        "SELECT current_path",
+        "FROM range(1) |> EXTEND 1 AS x |> SET x = user",
+    ],
+)
 def test_the_workers_user_is_nobodys_business(spark: SparkSession, text: str) -> None:
     catalog, reading = Catalog("127.0.0.1:1", backend=FakeBackend()), ReadContext(agents="127.0.0.1:1")
     with pytest.raises(StatementError, match="through agents"):

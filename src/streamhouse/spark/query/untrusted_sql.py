@@ -6,7 +6,8 @@ Leaves      tables and where their rows are to `resolver` and to the agents, whi
 
 A statement is judged by the plan that Spark's own parser makes of it, before anything is analysed or run: each operator
 of it, in subqueries, CTEs and behind EXPLAIN too, must be on a list. What isn't known here is refused. Functions are
-judged by the group that Spark documents them in; those that call Java or read files are in none that is allowed.
+judged by the group that Spark documents them in; those that call Java or read files are in none that is allowed. All
+fields of all nodes are looked at (`ParsedTree`): Spark's own walks pass over some.
 """
 
 from typing import Any, Final
@@ -14,7 +15,14 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.errors import StatementError
-from streamhouse.spark.runtime.jvm import kind_of, parse_plan, scala_seq, walk_everything, walk_expression
+from streamhouse.spark.runtime.jvm import (
+    ParsedTree,
+    kind_of,
+    parse_plan,
+    scala_seq,
+    walk_everything,
+    walk_expression,
+)
 from streamhouse.sql.lexer import tokenize
 
 HINT: Final = (
@@ -38,9 +46,9 @@ OPERATORS: Final = frozenset(
         *("Aggregate", "AsOfJoin", "Distinct", "Except", "Filter", "Generate", "GlobalLimit", "Intersect", "Join"),
         *("LateralJoin", "LocalLimit", "LocalRelation", "NamedStreamingRelation", "Offset", "OneRowRelation"),
         *("PipeOperator", "Pivot", "Project", "Repartition", "RepartitionByExpression", "Sample", "Sort"),
-        *("SubqueryAlias", "Union", "UnresolvedEventTimeWatermark", "UnresolvedHaving", "UnresolvedHint"),
-        *("UnresolvedInlineTable", "UnresolvedRelation", "UnresolvedSubqueryColumnAliases", "UnresolvedTVFAliases"),
-        *("UnresolvedTableValuedFunction", "UnresolvedWith", "Unpivot", "WithWindowDefinition"),
+        *("SubqueryAlias", "Union", "UnresolvedEventTimeWatermark", "UnresolvedHaving", "UnresolvedHint", "LimitAll"),
+        *("UnresolvedInlineTable", "UnresolvedQualify", "UnresolvedRelation", "UnresolvedSubqueryColumnAliases"),
+        *("UnresolvedTableValuedFunction", "UnresolvedTVFAliases", "UnresolvedWith", "Unpivot", "WithWindowDefinition"),
     )
 )
 """Of queries: they read the tables that they name, and nothing else."""
@@ -90,7 +98,9 @@ TABLE_FUNCTIONS: Final = frozenset(
     )
 )
 
-USER_WORDS: Final = ("USER", "CURRENT_USER", "SESSION_USER")
+PROCESS_WORDS: Final = ("USER", "CURRENT_USER", "SESSION_USER", "CURRENT_PATH")
+"""Words that may be columns, and otherwise are functions without parentheses that say something of the process."""
+PROCESS_FUNCTIONS: Final = ("CurrentUser", "CurrentPath")
 
 NAMING: Final = frozenset(("UnresolvedRelation", "UnresolvedTableOrView"))
 """Operators that name a table; one of ours has a name of one part."""
@@ -98,6 +108,13 @@ NAMING: Final = frozenset(("UnresolvedRelation", "UnresolvedTableOrView"))
 OPTION_PLACES: Final = {"from_xml": 2, "schema_of_xml": 1, "from_avro": 2, "schema_of_avro": 1}
 """Functions whose options may name files to read, and how many arguments stand before them."""
 OPTIONS_THAT_READ: Final = frozenset(("rowvalidationxsdpath", "avroschemaurl"))
+
+SCHEMA_PLACES: Final = {"from_json": 1, "from_csv": 1, "from_xml": 1, "variant_get": 2, "try_variant_get": 2}
+"""Functions whose schema is a text that is parsed when the query is analysed, and how many arguments stand before it.
+In a schema as JSON a column may have a default, which is an expression that Spark evaluates."""
+SCHEMAS: Final = ("schema_of_json", "schema_of_csv", "schema_of_xml")
+"""Functions that make such a text of data."""
+_JSON: Final = ("{", "[", '"')
 
 _BUILTIN: Final = (("system", "builtin"), ("builtin",))
 _RUN_TIME_NAMES: Final = "UnresolvedIdentifier"
@@ -109,23 +126,23 @@ def check_untrusted(session: SparkSession, text: str) -> None:
     if VARIABLE in text:
         raise _rejection("${…} can't be used through agents: it stands for variables and settings of the process")
     plan = parse_plan(session, text)
-    functions = _Functions(session)
     kind = kind_of(plan)
     if kind in WRAPPERS:
-        plan = getattr(plan, WRAPPERS[kind])()
-        _check(plan, OPERATORS, functions)
+        _check(session, getattr(plan, WRAPPERS[kind])(), OPERATORS)
     else:
-        _check(plan, OPERATORS | COMMANDS, functions)
+        _check(session, plan, OPERATORS | COMMANDS)
 
 
 def check_analyzed(frame: DataFrame, text: str) -> None:
     """Raise `StatementError` where a plain word turned out to be no column: `SELECT user` may be the worker's user."""
-    if not any(token.is_keyword(*USER_WORDS) for token in tokenize(text)):
+    if not any(token.is_keyword(*PROCESS_WORDS) for token in tokenize(text)):
         return
     for operator in walk_everything(frame._jdf.queryExecution().analyzed()):
         for expression in scala_seq(operator.expressions()):
-            if any(kind_of(each) == "CurrentUser" for each in walk_expression(expression)):
-                raise _rejection("the worker's user can't be read through agents: name a column, or leave it out")
+            if any(kind_of(each) in PROCESS_FUNCTIONS for each in walk_expression(expression)):
+                raise _rejection(
+                    "what is the worker's own can't be read through agents: name a column, or leave it out"
+                )
 
 
 def of_definition(error: Exception) -> Exception:
@@ -135,30 +152,36 @@ def of_definition(error: Exception) -> Exception:
     return error
 
 
-def _check(plan: Any, allowed: frozenset[str], functions: "_Functions") -> None:
-    for operator in walk_everything(plan):
-        kind = kind_of(operator)
-        if kind not in allowed:
-            raise _rejection(f"only queries can be run through agents, and this is a {kind}")
-        if kind in NAMING:
-            _check_table(_parts(operator.multipartIdentifier()))
-        if kind == "UnresolvedTableValuedFunction":
-            functions.check_table_function(_builtin_name(_parts(operator.name())))
-        for expression in scala_seq(operator.expressions()):
-            _check_expression(expression, functions)
+def _check(session: SparkSession, plan: Any, allowed: frozenset[str]) -> None:
+    functions = _Functions(session)
+    for is_operator, node in ParsedTree(session, plan).nodes():
+        if is_operator:
+            _check_operator(node, allowed, functions)
+        else:
+            _check_expression(node, functions)
+
+
+def _check_operator(operator: Any, allowed: frozenset[str], functions: "_Functions") -> None:
+    kind = kind_of(operator)
+    if kind not in allowed:
+        raise _rejection(f"only queries can be run through agents, and this is a {kind}")
+    if kind in NAMING:
+        _check_table(_parts(operator.multipartIdentifier()))
+    if kind == "UnresolvedTableValuedFunction":
+        functions.check_table_function(_builtin_name(_parts(operator.name())))
 
 
 def _check_expression(expression: Any, functions: "_Functions") -> None:
-    for each in walk_expression(expression):
-        kind = kind_of(each)
-        if _RUN_TIME_NAMES in kind:
-            raise _rejection("IDENTIFIER can't be used through agents: it makes names of text")
-        if kind == "UnresolvedFunction":
-            parts = _parts(each.nameParts())
-            functions.check(_builtin_name(parts))
-            _check_options(parts[-1], scala_seq(each.arguments()))
-        elif kind == "UnresolvedGenerator":
-            functions.check(str(each.name().funcName()).lower())
+    kind = kind_of(expression)
+    if _RUN_TIME_NAMES in kind:
+        raise _rejection("IDENTIFIER can't be used through agents: it makes names of text")
+    if kind == "UnresolvedFunction":
+        parts = _parts(expression.nameParts())
+        functions.check(_builtin_name(parts))
+        _check_options(parts[-1], scala_seq(expression.arguments()))
+        _check_schema(parts[-1], scala_seq(expression.arguments()))
+    elif kind == "UnresolvedGenerator":
+        functions.check(str(expression.name().funcName()).lower())
 
 
 class _Functions:
@@ -205,19 +228,30 @@ def _builtin_name(parts: tuple[str, ...]) -> str:
     return parts[-1]
 
 
-def _is_map(expression: Any) -> bool:
-    return kind_of(expression) == "UnresolvedFunction" and _parts(expression.nameParts()) == ("map",)
+def _is_call(expression: Any, *names: str) -> bool:
+    return kind_of(expression) == "UnresolvedFunction" and _parts(expression.nameParts()) in [(name,) for name in names]
 
 
 def _check_options(name: str, arguments: list[Any]) -> None:
     """Options are written out, `map('mode', 'PERMISSIVE')`, so that it can be seen that none names a file."""
     for options in arguments[OPTION_PLACES.get(name, len(arguments)) :]:
         texts = [each for each in walk_expression(options) if each is not options]
-        written_out = _is_map(options) and all(kind_of(each) == "Literal" for each in texts)
+        written_out = _is_call(options, "map") and all(kind_of(each) == "Literal" for each in texts)
         read = [str(each.value()) for each in texts if written_out and str(each.value()).lower() in OPTIONS_THAT_READ]
         if read or not written_out:
             what = f"the option {read[0]} of {name}" if read else f"options of {name} that aren't written out"
             raise _rejection(f"{what} can't be used through agents: it may read files")
+
+
+def _check_schema(name: str, arguments: list[Any]) -> None:
+    place = SCHEMA_PLACES.get(name, len(arguments))
+    for schema in arguments[place : place + 1]:
+        is_text = kind_of(schema) == "Literal" and not str(schema.value()).strip().startswith(_JSON)
+        if not is_text and not _is_call(schema, *SCHEMAS):
+            raise _rejection(
+                f"a schema of {name} can't be anything through agents but a text like 'id BIGINT, name STRING', or"
+                f" {SCHEMAS[0]}('…'): as JSON it may have defaults, which are evaluated"
+            )
 
 
 def _rejection(what: str) -> StatementError:

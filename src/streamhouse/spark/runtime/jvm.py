@@ -11,12 +11,15 @@ checkpoint counts its sources.
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
+from py4j.java_collections import JavaArray  # type: ignore[import-untyped]
+from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from streamhouse.errors import Rejected
+from streamhouse.errors import Rejected, StatementError
 from streamhouse.spark.runtime.checkpoint import BatchOffsets, read_batch_offsets
 
 _OPTIMIZER: Final = "org.apache.spark.sql.catalyst.optimizer"
@@ -38,8 +41,14 @@ def id_of(attribute: Any) -> int:
 
 
 def parse_plan(session: SparkSession, text: str) -> Any:
-    """What Spark's parser makes of a text; nothing in it is looked up. Raises Spark's ParseException."""
-    return session._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    """What Spark's parser makes of a text; nothing in it is looked up. Raises Spark's ParseException, and
+    `StatementError` for what only stands in scripts."""
+    try:
+        return session._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    except Py4JJavaError as error:
+        if kind_of(error.java_exception) != "SqlScriptingException":
+            raise
+        raise StatementError(1, 1, "this is a statement of a script, and there are none here", "SELECT …") from None
 
 
 def analyzed_plan(frame: DataFrame) -> "Plan":
@@ -139,6 +148,66 @@ def walk_expression(expression: Any) -> Iterator[Any]:
     yield expression
     for child in scala_seq(expression.children()):
         yield from walk_expression(child)
+
+
+_OPERATOR: Final = "operator"
+_EXPRESSION: Final = "expression"
+_COLLECTION: Final = "collection"
+_PRODUCT: Final = "product"
+_LEAF: Final = "leaf"
+_FOLLOWED: Final = (
+    (_OPERATOR, "org.apache.spark.sql.catalyst.plans.QueryPlan"),
+    (_EXPRESSION, "org.apache.spark.sql.catalyst.trees.TreeNode"),
+    (_COLLECTION, "scala.collection.Iterable"),
+    (_PRODUCT, "scala.Product"),
+)
+
+
+class ParsedTree:
+    """A plan as the parser made it: every operator and expression of it, in whatever field it is kept.
+
+    Operators of parsed plans keep expressions, and with them whole subqueries, in fields that Spark's own walks through
+    children and expressions leave out until the analyser has replaced them (`WINDOW w AS`, `|> SET`, EXCEPT of a star).
+    So all fields are followed, through sequences, maps, options and tuples.
+    """
+
+    _kinds: ClassVar[dict[str, tuple[str, int]]] = {}
+    """By class: what is done with its objects, and how many fields they have."""
+
+    def __init__(self, session: SparkSession, root: Any) -> None:
+        jvm: Any = session._jvm
+        self._classes = [(kind, jvm.java.lang.Class.forName(name)) for kind, name in _FOLLOWED]
+        self._seen = jvm.java.util.IdentityHashMap()
+        self._root = root
+
+    def nodes(self) -> Iterator[tuple[bool, Any]]:
+        """Each once, with whether it is an operator."""
+        waiting = [self._root]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, JavaArray):
+                waiting += value
+                continue
+            if not isinstance(value, JavaObject):  # a number or a text
+                continue
+            kind, fields = self._kind_of(value)
+            if kind == _LEAF or self._seen.put(value, True) is not None:
+                continue
+            if kind in (_OPERATOR, _EXPRESSION):
+                yield kind == _OPERATOR, value
+            waiting += (
+                reversed(scala_seq(value.toSeq()))
+                if kind == _COLLECTION
+                else [value.productElement(index) for index in range(fields - 1, -1, -1)]
+            )
+
+    def _kind_of(self, value: Any) -> tuple[str, int]:
+        name = str(value.getClass().getName())
+        if name not in self._kinds:
+            kind = next((kind for kind, each in self._classes if each.isInstance(value)), _LEAF)
+            fields = 0 if kind in (_LEAF, _COLLECTION) else int(value.productArity())
+            self._kinds[name] = kind, fields
+        return self._kinds[name]
 
 
 def without_alias(expression: Any) -> Any:
