@@ -1,10 +1,14 @@
 """The console in a real browser against a live agent: every page, links, keys, records, changes, hostile contents."""
 
+import base64
+import json
 import re
 
 import httpx
+import pyarrow
 import pytest
 from playwright.async_api import Page, expect
+from pyarrow import parquet
 
 from .conftest import HOSTILE, PAGES
 
@@ -106,10 +110,40 @@ async def test_records_come_live_and_are_produced(origin: str, page: Page) -> No
 async def test_records_are_downloaded(origin: str, page: Page) -> None:
     await page.goto(f"{origin}/console/topics/orders?tab=records&partition=1")
     async with page.expect_download() as download:
-        await page.get_by_role("button", name="Download").click()
+        await page.get_by_role("button", name="Download NDJSON").click()
     made = await download.value
     assert made.suggested_filename == "orders.ndjson"
     assert len((await made.path()).read_text().splitlines()) >= 100
+
+
+async def test_records_are_downloaded_as_parquet(origin: str, page: Page) -> None:
+    """Read by pyarrow, beside what the API has."""
+    raw = [
+        {"key": None, "value": None, "timestamp_ms": 5, "headers": [{"name": "n", "value": "ä"}]},
+        {"key": "a key", "value": "/w8=", "timestamp_ms": 1_700_000_000_123},
+        *({"key": f"k{number}", "value": "", "timestamp_ms": number} for number in range(300)),
+    ]
+    async with httpx.AsyncClient(base_url=origin) as http:
+        (await http.post("/v1/topics", json={"name": "parquet", "partitions": 1})).raise_for_status()
+        body = {"records": raw, "value_format": "base64"}
+        (await http.post("/v1/topics/parquet/records", json=body)).raise_for_status()
+    await page.goto(f"{origin}/console/topics/parquet?tab=records&partition=0")
+    async with page.expect_download() as download:
+        await page.get_by_role("button", name="Download Parquet").click()
+    made = await download.value
+    assert made.suggested_filename == "parquet.parquet"
+    table = parquet.read_table(await made.path())
+    assert table.schema.field("timestamp").type == pyarrow.timestamp("ms", tz="UTC")
+    assert table.schema.field("key").type == pyarrow.string()
+    assert table.schema.field("value").type == pyarrow.binary()
+    rows = table.to_pylist()
+    assert [row["offset"] for row in rows] == list(range(len(raw)))
+    assert [row["key"] for row in rows] == [each["key"] for each in raw]
+    values = [each["value"] for each in raw]
+    assert [row["value"] for row in rows] == [None if each is None else base64.b64decode(each) for each in values]
+    assert [row["timestamp"].timestamp() * 1000 for row in rows] == [each["timestamp_ms"] for each in raw]
+    assert [header["value"] for header in json.loads(rows[0]["headers"])] == ["ä"]
+    assert {row["partition"] for row in rows} == {0}
 
 
 async def test_a_group_is_reset_after_a_preview(origin: str, page: Page) -> None:

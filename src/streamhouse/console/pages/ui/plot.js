@@ -10,28 +10,29 @@ const color = (name) => getComputedStyle(document.documentElement).getPropertyVa
 
 const clock = (s) => new Date(s * 1000).toTimeString().slice(0, 8);
 
-function optionsOf(lines, format, width, height, isTime) {
+function optionsOf(lines, format, width, height, isTime, isLog) {
   const axis = { stroke: color("--muted"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
   return {
-    width, height, cursor: { sync: { key: "time" }, points: { size: 6 } }, scales: { x: { time: isTime }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.12 : 1] } },
+    width, height, cursor: { sync: { key: "time" }, points: { size: 6 } }, scales: { x: { time: isTime }, y: isLog ? { distr: 3 } : { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.12 : 1] } },
     legend: { live: true },
     series: [{ label: isTime ? "Time" : "", value: (_, value) => (value === null || value === undefined ? "–" : isTime ? clock(value) : String(value)) }, ...lines.map((each, index) => ({
       label: each.label, stroke: color(each.color ?? `--c${(index % 8) + 1}`), width: 1.7, spanGaps: true, points: { show: false },
       fill: lines.length < 3 ? `${color(each.color ?? `--c${(index % 8) + 1}`)}1c` : undefined, value: (_, value) => (value === null || value === undefined ? "–" : format(value)),
     }))],
-    axes: [{ ...axis, values: (_, values) => values.map((each) => (isTime ? clock(each) : each)), space: 70, size: 30 }, { ...axis, size: 76, values: (_, values) => values.map(format) }],
+    axes: [{ ...axis, values: (_, values) => values.map((each) => (isTime ? clock(each) : each)), space: 70, size: 30 }, { ...axis, size: 76, values: (_, values) => values.map((each) => (each === null ? "" : format(each))) }],
   };
 }
 
+// `isLog`: the axis of values is logarithmic, for values that differ by orders of magnitude.
 // `lines`: {label, values, color}; `times`: seconds since 1970, or plain numbers with `isTime` false.
-export function Plot({ label, times, lines, format, height = HEIGHT, isTime = true }) {
+export function Plot({ label, times, lines, format, height = HEIGHT, isTime = true, isLog = false }) {
   const element = useRef(null);
   const plot = useRef(null);
   const dark = useStore(theme);
   const names = lines.map((each) => each.label).join("\n");
-  const data = [times, ...lines.map((each) => each.values)];
+  const data = [times, ...lines.map((each) => (isLog ? each.values.map((value) => (value > 0 ? value : null)) : each.values))];
   useEffect(() => {
-    const made = new uPlot(optionsOf(lines, format, element.current.clientWidth || 400, height, isTime), data, element.current);
+    const made = new uPlot(optionsOf(lines, format, element.current.clientWidth || 400, height, isTime, isLog), data, element.current);
     plot.current = made;
     const resized = new ResizeObserver(() => {
       made.setSize({ width: element.current.clientWidth, height });

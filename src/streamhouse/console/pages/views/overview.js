@@ -64,12 +64,14 @@ function Figures({ points, live, agents, groups }) {
   const hits = series(points, hitRate);
   const known = hits.filter((each) => each !== null);
   const pressure = now && gauge(now, "streamhouse_buffer_pressure") / Math.max(1, now.agents.size);
+  const p99 = (api) => now && quantile(now, points[0] === now ? null : points[0], "streamhouse_kafka_request_seconds", 0.99, { api });
   const slow = now && quantile(now, points[0] === now ? null : points[0], "streamhouse_object_store_seconds", 0.99);
   const away = (agents ?? []).length - live;
   return html`<div class="tiles">
     <${Tile} label="Written" value=${perSecond(written.at(-1) ?? null)} note=${`${short(records)} records/s`} points=${written} />
     <${Tile} label="Read" value=${perSecond(read.at(-1) ?? null)} note=${`${number(now ? gauge(now, "streamhouse_kafka_connections") : null)} connections`} points=${read} color="var(--c2)" />
     <${Tile} label="Store requests" value=${short(requests.at(-1) ?? null)} unit="/s" note=${html`<span title="Requests only, at the list prices of Amazon S3 in us-east-1">${money(monthlyCost(points))} a month on S3 · p99 ${latency(slow)}</span>`} points=${requests} color="var(--c3)" />
+    <${Tile} label="Produce, p99" value=${latency(p99("Produce"))} note=${`fetch ${latency(p99("Fetch"))}, with waiting`} points=${series(points, (point, earlier) => earlier && quantile(point, earlier, "streamhouse_kafka_request_seconds", 0.99, { api: "Produce" }))} color="var(--c5)" />
     <${LagTile} groups=${groups} />
     <${Tile} label="Cache hits" value=${percent(known.at(-1) ?? null)} note="of all lookups" points=${hits} color="var(--c4)" />
     <${Tile} label="Unflushed" value=${bytes(now ? gauge(now, "streamhouse_buffer_bytes") : null)} note=${`${percent(pressure)} of its memory`} points=${series(points, (point) => gauge(point, "streamhouse_buffer_bytes"))} color="var(--c7)" />
@@ -101,7 +103,7 @@ function Plots({ points }) {
     <div class="span-6"><${Card} title="Throughput"><${Plot} label="Throughput" times=${times} format=${perSecond} lines=${[
       { label: "written", values: of("streamhouse_appended_bytes_total"), color: "--c1" },
       { label: "read", values: of("streamhouse_fetched_bytes_total"), color: "--c2" }]} /></${Card}></div>
-    <div class="span-6"><${Card} title=${hasKafka ? "Latency, p99" : "Latency of the object store"}><${Plot} label="Latency" times=${times} format=${latency} lines=${hasKafka
+    <div class="span-6"><${Card} title=${hasKafka ? "Latency, p99, on a logarithmic scale" : "Latency of the object store"}><${Plot} label="Latency" isLog times=${times} format=${latency} lines=${hasKafka
       ? [{ label: "produce", values: kafka("Produce") }, { label: "fetch, with waiting for records", values: kafka("Fetch"), color: "--c2" }, { label: "object store", values: store(0.99), color: "--c3" }]
       : [{ label: "median", values: store(0.5), color: "--c3" }, { label: "p99", values: store(0.99), color: "--c5" }]} /></${Card}></div>
     <div class="span-6"><${Card} title="Requests to the object store, per second"><${Plot} label="Requests to the object store" times=${times} format=${short} lines=${operations.map((operation) => (
@@ -122,10 +124,14 @@ export function Findings() {
   return html`<${Card} title="Doctor" flush actions=${html`<span class="muted small">looked at again every ${DOCTOR_MS / 1000} s</span>`}>
     <${Loaded} of=${doctor}>${(found) => {
       const checks = [...found.shared, ...found.own].sort((a, b) => ORDER[a.verdict] - ORDER[b.verdict]);
-      return html`<ul class="findings">${checks.map((each) => html`<li key=${each.name}><${Badge} kind=${KINDS[each.verdict]}>${each.verdict}</${Badge}>
-        <div class="break"><strong>${each.name}</strong><div class="muted">${each.text}</div></div></li>`)}</ul>`;
+      const [wrong, fine] = [checks.filter((each) => each.verdict !== "ok"), checks.filter((each) => each.verdict === "ok")];
+      return html`${wrong.length > 0 && html`<${Checks} of=${wrong} />`}
+        <details class="checks"><summary><${Badge} kind="ok">ok</${Badge}> ${wrong.length ? `${plural(fine.length, "other check")} found nothing` : `All ${plural(fine.length, "check")} found nothing wrong`}</summary><${Checks} of=${fine} /></details>`;
     }}</${Loaded}></${Card}>`;
 }
+
+const Checks = ({ of }) => html`<ul class="findings">${of.map((each) => html`<li key=${each.name}><${Badge} kind=${KINDS[each.verdict]}>${each.verdict}</${Badge}>
+  <div class="break"><strong>${each.name}</strong><div class="muted">${each.text}</div></div></li>`)}</ul>`;
 
 const STATES = { live: "ok", draining: "info", expired: "bad", recovering: "warn" };
 

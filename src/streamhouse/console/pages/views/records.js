@@ -15,6 +15,7 @@ const TAIL_KEPT = 500;
 const TAIL_LIMIT = 20000;
 const DOWNLOAD_RECORDS = 100000;
 const DOWNLOAD_BYTES = 64 * 1024 * 1024;
+const RECORD_BYTES = 100; // of what a record takes besides its key and value
 
 const column = (id, label, value, cell, right) => ({ id, label, value, cell, right });
 export const COLUMNS = [
@@ -44,7 +45,7 @@ export function Records({ topic, partitions = 1 }) {
       ${from === "offset" && html`<${Field} label="Offset"><input type="number" min="0" value=${offset || 0} onChange=${(event) => setQuery({ ...reset, offset: event.target.value, partition: partition || "0" })} /></${Field}>`}
       ${from === "time" && html`<${Field} label="Time"><input type="datetime-local" step="1" value=${localTime(Number(request.at))} onChange=${(event) => setQuery({ ...reset, at: String(new Date(event.target.value).getTime()) })} /></${Field}>`}
       <${Field} label="Filter what is shown"><input type="search" data-search value=${filter} placeholder="Key or value" onInput=${(event) => setQuery({ q: event.target.value }, { replace: true })} /></${Field}>
-      <div class="row" style=${{ marginLeft: "auto" }}><${Action} run=${() => download(request)}>Download</${Action}></div>
+      <div class="row" style=${{ marginLeft: "auto" }}>${Object.keys(FORMATS).map((name) => html`<${Action} key=${name} title="Download what is read, from its start" run=${() => download(request, FORMATS[name])}>Download ${name}</${Action}>`)}</div>
     </div>
     ${from === "live" ? html`<${Tail} key=${partition} topic=${topic} partition=${partition} filter=${filter} />`
       : from === "offset" && partition === "" ? html`<${Empty} title="Choose a partition">Offsets count within one partition.</${Empty}>`
@@ -129,39 +130,43 @@ async function follow(topic, partition, signal, { onState, onRecords, onError })
   }
 }
 
-// Records as lines of JSON, up to a limit that a browser can hold.
-async function download({ topic, partition, from, offset, at }) {
-  const parts = [];
-  let [count, size] = [0, 0];
+// Records as lines of JSON or as Parquet, up to a limit that a browser can hold.
+async function download({ topic, partition, from, offset, at }, format) {
+  const records = [];
+  let size = 0;
   const take = (record) => {
-    const line = `${JSON.stringify(record)}\n`;
-    parts.push(line);
-    count += 1;
-    size += line.length;
-    return count < DOWNLOAD_RECORDS && size < DOWNLOAD_BYTES;
+    records.push(format.keep(record));
+    size += (record.value?.length ?? 4) + (record.key?.length ?? 4) + RECORD_BYTES;
+    return records.length < DOWNLOAD_RECORDS && size < DOWNLOAD_BYTES;
   };
-  await (partition === "" ? all(topic, from, at, take) : one(topic, partition, from, offset, at, take));
+  await (partition === "" ? all(topic, from, at, take, format.query) : one(topic, partition, from, offset, at, take, format.query));
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob(parts, { type: "application/x-ndjson" }));
-  link.download = `${topic}.ndjson`;
+  link.href = URL.createObjectURL(new Blob(await format.parts(records), { type: format.type }));
+  link.download = `${topic}.${format.extension}`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-  toast(count >= DOWNLOAD_RECORDS || size >= DOWNLOAD_BYTES ? `The first ${number(count)} records; a browser holds no more. Use streamhouse consume for the rest.` : `${number(count)} records.`);
+  toast(records.length >= DOWNLOAD_RECORDS || size >= DOWNLOAD_BYTES ? `The first ${number(records.length)} records; a browser holds no more. Use streamhouse consume for the rest.` : `${number(records.length)} records.`);
 }
 
-async function one(topic, partition, from, offset, at, take) {
+const FORMATS = {
+  NDJSON: { extension: "ndjson", type: "application/x-ndjson", query: {}, keep: (record) => `${JSON.stringify(record)}\n`, parts: (lines) => lines },
+  Parquet: { extension: "parquet", type: "application/vnd.apache.parquet", query: { key_format: "base64", value_format: "base64" }, keep: (record) => record,
+    parts: async (records) => [(await import("../lib/parquet.js")).parquetOf(records)] },
+};
+
+async function one(topic, partition, from, offset, at, take, formats) {
   let query = from === "offset" ? { offset: offset || 0 } : from === "time" ? { timestamp: at } : {};
   for (;;) {
-    const page = await get(path("v1", "topics", topic, "partitions", partition, "records"), { ...query, limit: 5000, max_bytes: 8388608 });
+    const page = await get(path("v1", "topics", topic, "partitions", partition, "records"), { ...query, ...formats, limit: 5000, max_bytes: 8388608 });
     if (!page.records.every(take) || page.next_offset >= page.high_watermark || !page.records.length) return;
     query = { offset: page.next_offset };
   }
 }
 
-async function all(topic, from, at, take) {
+async function all(topic, from, at, take, formats) {
   let query = { from: from === "time" ? at : "earliest" };
   for (;;) {
-    const page = await get(path("v1", "topics", topic, "records"), { ...query, limit: 5000, max_bytes: 8388608 });
+    const page = await get(path("v1", "topics", topic, "records"), { ...query, ...formats, limit: 5000, max_bytes: 8388608 });
     if (!page.records.every(take) || !page.records.length) return;
     query = { cursor: page.cursor };
   }

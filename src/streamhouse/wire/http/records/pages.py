@@ -88,13 +88,17 @@ async def topic_page(
         max_wait_s = 0
 
 
-async def ends_of(broker: Broker, names: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-    """The high watermarks; None for partitions without a reachable leader, and of deleted topics."""
+async def ends_of(
+    broker: Broker, names: Iterable[TopicPartition], *, timeout_s: float | None = None
+) -> dict[TopicPartition, int | None]:
+    """The high watermarks; None for partitions whose leader can't be reached or doesn't answer in time, and of deleted
+    topics."""
 
     async def end(name: TopicPartition) -> int | None:
         try:
-            return (await broker.records.latest(name)).offset
-        except StreamhouseError:
+            async with asyncio.timeout(timeout_s):
+                return (await broker.records.latest(name)).offset
+        except (StreamhouseError, TimeoutError):
             return None
 
     return await each_of(names, end)

@@ -30,6 +30,8 @@ from streamhouse.wire.http.records.pages import ends_of
 from streamhouse.wire.http.routes.partitions import Partitions, view
 
 TAG: Final = "topics"
+ENDS_TIMEOUT_S: Final = 2.0
+"""A page that shows partitions doesn't wait longer for the leader of one."""
 SETTINGS_ABOUT: Final = "settings are shown with describe-configs"
 Setting = str | int | float | bool
 Count = Annotated[int, Meta(ge=1, le=MAX_INT, description="number of partitions; it can only grow")]
@@ -185,7 +187,8 @@ class TopicCalls:
 
     async def topic_partitions(self, call: Call[NoQuery, None]) -> Response:
         partitions = await self._broker.cluster_admin.partitions([await self._broker.topic(call.topic)], local=False)
-        ends = await ends_of(self._broker, [each.name for each in partitions if each.high_watermark is None])
+        unknown = [each.name for each in partitions if each.high_watermark is None]
+        ends = await ends_of(self._broker, unknown, timeout_s=ENDS_TIMEOUT_S)
         views = [
             msgspec.structs.replace(view(each), high_watermark=ends.get(each.name, each.high_watermark))
             for each in partitions
