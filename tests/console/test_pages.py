@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+from typing import Any
 
 import httpx
 import pyarrow
@@ -118,7 +119,7 @@ async def test_records_are_downloaded(origin: str, page: Page) -> None:
 
 async def test_records_are_downloaded_as_parquet(origin: str, page: Page) -> None:
     """Read by pyarrow, beside what the API has."""
-    raw = [
+    raw: list[dict[str, Any]] = [
         {"key": None, "value": None, "timestamp_ms": 5, "headers": [{"name": "n", "value": "ä"}]},
         {"key": "a key", "value": "/w8=", "timestamp_ms": 1_700_000_000_123},
         *({"key": f"k{number}", "value": "", "timestamp_ms": number} for number in range(300)),

@@ -12,6 +12,8 @@ from confluent_kafka import Consumer, Producer
 from streamhouse.agent import build_agent
 from streamhouse.config import load_settings
 from streamhouse.model.record import Acks, NewRecord, Receipt
+from streamhouse.wire.http.routes.pipeline_types import StatusView
+from streamhouse.wire.http.routes.traces import reads_of
 from tests.support.agent import LiveAgent
 
 from .collector import Collector, collecting
@@ -188,6 +190,36 @@ def test_a_collector_that_is_away_stops_nothing(tmp_path: Path) -> None:
         assert agent.stop() == 0
         lines = [json.loads(line) for line in agent.output.splitlines() if line.startswith("{")]
     assert any(line["event"] == "spans can't be exported" for line in lines)
+
+
+def test_what_a_pipeline_has_read_is_in_the_traces_of_its_records(agent: LiveAgent, collector: Collector) -> None:
+    traces = [context(number) for number in (12, 13, 14)]
+    producer = Producer({"bootstrap.servers": agent.bootstrap})
+    for _, _, header in traces:
+        producer.produce("read-by-a-pipeline", b"x", headers={"traceparent": header.encode()})
+        producer.flush()
+
+    def beats(start: int, end: int) -> None:
+        progress = {"generation": 1, "read": {"read-by-a-pipeline": {"0": [start, end]}}}
+        running = {"name": "large", "epoch": 1, "status": {"phase": "running", "batch_ms": 5, "progress": progress}}
+        body = {"host": "here", "slots": 1, "running": [running]}
+        httpx.post(f"http://{agent.http}/v1/supervisors/one/heartbeat", json=body).raise_for_status()
+
+    def read(spans: Spans) -> list[str]:
+        return [span["traceId"] for span in spans if span["name"] == "pipeline large"]
+
+    beats(1, 2)
+    collector.wait_for(lambda spans: len(read(spans)) == 1)
+    beats(1, 3)  # what it said before, and one more
+    spans = collector.wait_for(lambda spans: len(read(spans)) == 2)
+    assert read(spans) == [traces[1][0], traces[2][0]]
+    found = of_trace(spans, traces[2][0])
+    assert found["pipeline large"]["parentSpanId"] == found["append read-by-a-pipeline"]["spanId"]
+
+
+@pytest.mark.parametrize("read", [{"orders": 5}, {"orders": {"0": [1]}}, {"orders": {"x": [1, 2]}}, [], "text"])
+def test_a_status_that_says_nothing_of_offsets_is_no_error(read: object) -> None:
+    assert reads_of("large", StatusView(progress={"read": read})) == []
 
 
 async def test_without_a_collector_no_header_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,7 @@ from streamhouse.broker.pipelines.pipelines import Pipelines
 from streamhouse.broker.pipelines.tables_and_views import Tables, Views
 from streamhouse.broker.pipelines.workers import SqlWorkers, SupervisorRegistry
 from streamhouse.broker.produce.append import AppendService, Inspection, ProduceTransaction
+from streamhouse.broker.record_traces import RecordTraces
 from streamhouse.broker.schemas import SchemaRegistry
 from streamhouse.broker.security.security import Security
 from streamhouse.broker.segments.transaction_isolation import StableFlushedOffset
@@ -150,6 +151,11 @@ class Broker:
 
     def __repr__(self) -> str:
         return f"<Broker session={self.agent_session!r} budget={self.budget!r}>"
+
+    @property
+    def traces(self) -> RecordTraces | None:
+        """None if tracing is off."""
+        return self._dependencies.traces
 
     @property
     def tracer(self) -> Tracer | None:

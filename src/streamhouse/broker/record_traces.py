@@ -24,6 +24,8 @@ from streamhouse.tracing import Span, SpanContext, SpanKind, Tracer, current_con
 TRACED_PER_BATCH: Final = 16
 """Traced records of one batch that get spans of their own."""
 SPANS_PER_FETCH: Final = 32
+PROCESSED_KEPT: Final = 10_000
+"""Partitions of pipelines of which it is known how far they were read."""
 
 _BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -52,6 +54,7 @@ class RecordTraces:
         self.tracer = tracer
         self._followed: dict[PartitionId, _Partition] = {}
         self._order: deque[PartitionId] = deque()
+        self._processed: dict[tuple[str, PartitionId], int] = {}
         registry.register(_SpanCounts(tracer))
         self._seconds = Histogram(
             "streamhouse_traced_record_seconds",
@@ -126,11 +129,28 @@ class RecordTraces:
             self.tracer.end(span)
             self._observe("fetch", record)
 
-    def contexts(self, partition: PartitionId, start: int, end: int, *, limit: int) -> list[SpanContext]:
-        """The traces of the records of [start, end), the first `limit`."""
-        return [
-            record.context for _, (_, record) in zip(range(limit), self._between(partition, start, end), strict=False)
-        ]
+    def processed(
+        self, pipeline: str, name: TopicPartition, partition: PartitionId, start: int, end: int, *, batch_ms: int
+    ) -> None:
+        """A pipeline has read the records of [start, end), which it may have said before."""
+        place = (pipeline, partition)
+        start = max(start, self._processed.get(place, 0))
+        if start >= end or partition not in self._followed:
+            return
+        if place not in self._processed and len(self._processed) >= PROCESSED_KEPT:
+            del self._processed[next(iter(self._processed))]
+        self._processed[place] = end
+        began_ns = self.tracer.now_ns() - batch_ms * 1_000_000
+        for offset, record in self._between(partition, start, end):
+            span = self.tracer.begin(
+                f"pipeline {pipeline}",
+                record.context,
+                kind=SpanKind.CONSUMER,
+                attributes=_place(name, offset),
+                start_ns=max(began_ns, record.appended_ns),
+            )
+            self.tracer.end(span)
+            self._observe("pipeline", record)
 
     def _between(self, partition: PartitionId, start: int, end: int) -> Iterator[tuple[int, _Followed]]:
         followed = self._followed.get(partition)

@@ -47,6 +47,8 @@ async def test_those_who_ask_at_the_same_time_share_one_answer_of_the_other_agen
             asked.append(at)
             return b'{"agents": [{"node": 9, "at_ms": 1, "samples": {}}]}'
 
+        async def trace_reads(self, at: object, body: object, *, timeout_s: float) -> None: ...
+
     other = replace(broker.agents()[0], node_id=NodeId(9))
     agents = broker.agents()
     broker.agents = lambda: [*agents, other]  # type: ignore[method-assign]

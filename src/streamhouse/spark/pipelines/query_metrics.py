@@ -12,6 +12,7 @@ from typing import Any, Final
 DEAD_LETTERS: Final = "dead_letters"
 """The name of a query's observed count of dead letters."""
 LATE_LINE_S: Final = 60.0
+MAX_READ_PARTITIONS: Final = 64
 SPARKS_EPOCH: Final = "1970-01-01T00:00:00.000Z"
 
 
@@ -71,6 +72,27 @@ def query_metrics(progress: Mapping[str, Any], totals: Totals) -> dict[str, Any]
         "late_rows": totals.late_rows,
         "watermark_ms": watermark_ms((progress.get("eventTime") or {}).get("watermark")),
     }
+
+
+class ReadOffsets:
+    """The offsets that a query has read since it began, by topic and partition: where it began, and how far it is."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, dict[str, tuple[int, int]]] = {}
+
+    def add(self, progress: Mapping[str, Any]) -> None:
+        for source in progress.get("sources") or []:
+            start, end = _offsets(source.get("startOffset")), _offsets(source.get("endOffset"))
+            if start is None or end is None:
+                continue
+            for (topic, partition), at in end.items():
+                known = self._read.setdefault(topic, {})
+                first, _ = known.get(partition, (start.get((topic, partition), at), at))
+                known[partition] = (first, at)
+
+    def as_progress(self) -> dict[str, dict[str, tuple[int, int]]]:
+        """Empty for more partitions than a status should carry."""
+        return self._read if sum(map(len, self._read.values())) <= MAX_READ_PARTITIONS else {}
 
 
 def lag_of(progress: Mapping[str, Any]) -> int | None:

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamhouse.clock import SystemClock
 from streamhouse.model.pipeline import GENERATION
 from streamhouse.spark.pipelines.query_builder import StartedPipeline
-from streamhouse.spark.pipelines.query_metrics import LateRows, Totals, query_metrics
+from streamhouse.spark.pipelines.query_metrics import LateRows, ReadOffsets, Totals, query_metrics
 from streamhouse.spark.pipelines.query_stop import stop_all
 from streamhouse.spark.pipelines.runner_protocol import Ended, Event, LogLine, Metrics, PipelineJob, Started
 from streamhouse.spark.query.failure_classification import Failure, classify_failure
@@ -41,6 +41,7 @@ class QueryRun(threading.Thread):
         self._stopping = threading.Event()
         self._reported: tuple[Any, ...] | None = None
         self._late, self._clock = LateRows(), SystemClock()
+        self._read = ReadOffsets()
         self._has_begun = False
 
     def __repr__(self) -> str:
@@ -107,10 +108,13 @@ class QueryRun(threading.Thread):
         seen = (None if last is None else last["timestamp"], dead)
         if last is not None and seen != self._reported:
             self._reported = seen
+            self._read.add(last)
             figures = query_metrics(last, mains)
             if line := self._late.line(mains.late_rows, self._clock.monotonic()):
                 self._send(LogLine(run=self.number, text=line, level="warning"))
-            figures |= {"dead_letters": dead, "progress": {GENERATION: self.job.generation}}
+            read = self._read.as_progress()
+            progress = {GENERATION: self.job.generation} | ({"read": read} if read else {})
+            figures |= {"dead_letters": dead, "progress": progress}
             self._send(Metrics(run=self.number, figures=figures))
 
     def _failed(self, fault: Failure) -> Ended:

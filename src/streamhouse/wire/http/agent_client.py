@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from streamhouse.config import AgentClientSettings
 from streamhouse.config.fields import Address
 from streamhouse.model.external_commit import FreezeRequest, FrozenPartition, Outcome
@@ -45,6 +47,9 @@ class HttpFreezeClient:
 
     async def metrics(self, at: Address, *, timeout_s: float) -> bytes:
         return await (await self._requests()).metrics(at, timeout_s=timeout_s)
+
+    async def trace_reads(self, at: Address, body: msgspec.Struct, *, timeout_s: float) -> None:
+        await (await self._requests()).trace_reads(at, body, timeout_s=timeout_s)
 
     async def _requests(self) -> "AgentRequests":
         if self._made is None:

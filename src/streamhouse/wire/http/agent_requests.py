@@ -1,6 +1,6 @@
 """AgentRequests: requests to the HTTP ports of other agents.
 
-Data path   agent_client -> **agent_requests** -> /v1/holds, /v1/topics/{topic}/flush, /v1/metrics
+Data path   agent_client -> **agent_requests** -> /v1/holds, /v1/topics/{topic}/flush, /v1/metrics, …
 Owns        connections to other agents' HTTP ports, deadlines, decoding responses
 Leaves      freezing to the other agent's `external_commits.partition_freezes`, retries to its callers
 """
@@ -74,6 +74,9 @@ class AgentRequests:
 
     async def metrics(self, at: Address, *, timeout_s: float) -> bytes:
         return await self._send("GET", at, "/v1/metrics", None, timeout_s=timeout_s, local="true")
+
+    async def trace_reads(self, at: Address, body: msgspec.Struct, *, timeout_s: float) -> None:
+        await self._post(at, "/v1/traces/reads", body, timeout_s=timeout_s)
 
     async def _post(
         self, at: Address, path: str, body: msgspec.Struct | None, *, timeout_s: float, **query: str

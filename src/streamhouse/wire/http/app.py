@@ -6,7 +6,7 @@ Leaves      sockets to `server`, paths and shapes to `routes`, promises to the b
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
@@ -53,10 +53,15 @@ from streamhouse.wire.http.routes import (
     supervisors,
     tables,
     topics,
+    traces,
     transactions,
     views,
 )
 from streamhouse.wire.http.site import Site
+
+
+class Peers(metrics.Peers, traces.TracePeers, Protocol):
+    """The HTTP ports of other agents."""
 
 
 def make_app(
@@ -66,7 +71,7 @@ def make_app(
     cluster_id: str = "",
     grpc: str | None = None,
     console: Path | None = None,
-    peers: metrics.Peers | None = None,
+    peers: Peers | None = None,
 ) -> RequestLimits:
     """The HTTP port's application; `grpc` is the agent's advertised gRPC address, `console` the folder of the console,
     `peers` are the HTTP ports of other agents."""
@@ -87,7 +92,7 @@ def make_app(
         *maintenance.operations(broker),
         *tables.operations(broker),
         *pipelines.operations(broker),
-        *supervisors.operations(broker),
+        *supervisors.operations(broker, traces.ReadRelay(broker, peers)),
         *views.operations(broker),
         *sql.operations(broker),
         *partitions.operations(broker),
@@ -103,7 +108,8 @@ def make_app(
     ]
     site = Site()
     declared += openapi.operations(declared, site)
-    declared += partition_freezes.operations(broker)  # only agents use it, so it isn't in the OpenAPI document
+    # only agents use these, so they aren't in the OpenAPI document
+    declared += [*partition_freezes.operations(broker), *traces.operations(broker)]
     app = Starlette(
         routes=[
             *make_routes(declared, bodies),

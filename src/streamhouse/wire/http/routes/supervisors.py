@@ -20,6 +20,7 @@ from streamhouse.wire.http.errors import Unprocessable
 from streamhouse.wire.http.operations import MAX_INT, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.routes.pipeline_access import refusal_of
 from streamhouse.wire.http.routes.pipeline_types import PipelineView, RunningPipeline, pipeline_view, running_of
+from streamhouse.wire.http.routes.traces import ReadRelay
 
 TAG: Final = "supervisors"
 MAX_RUNNING: Final = 10_000
@@ -70,7 +71,7 @@ class SupervisorsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     allow_python: bool
 
 
-def operations(broker: Broker) -> list[Operation[Any, Any]]:
+def operations(broker: Broker, relay: ReadRelay) -> list[Operation[Any, Any]]:
     supervisors = broker.supervisors
 
     async def list_supervisors(call: Call[NoQuery, None]) -> Response:
@@ -79,6 +80,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
 
     async def beat_supervisor(call: Call[NoQuery, HeartbeatRequest]) -> Response:
         assigned = await supervisors.heartbeat(_heartbeat(_id(call), call.body))
+        relay.tell({each.name: each.status for each in call.body.running})
         return json_response(
             HeartbeatAnswer(ttl_s=supervisors.ttl_s, assigned=[_assigned(each, broker) for each in assigned])
         )
