@@ -108,7 +108,8 @@ def delete_records(agent: LiveAgent, topic: str, *, before: int) -> None:
 
 
 def test_a_folder_that_is_not_here_says_so(tmp_path: Path) -> None:
-    split = InputSplit(store=f"file://{tmp_path}/nothing", pieces=())
+    piece = write_run(tmp_path, base=0, records=10)
+    split = InputSplit(store=f"file://{tmp_path}/nothing", pieces=(piece,))
     with pytest.raises(Misconfigured, match="run Spark on the agent's machine"):
         list(read_split(split, NOBODY, RecordBatchBuilder.of(record_schema(include_headers=False))))
 

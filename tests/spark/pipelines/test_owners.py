@@ -1,6 +1,7 @@
 """Pipelines of a cluster with access control: each reads and writes as its owner, whatever its definition says."""
 
 import json
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,11 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AclAgent]:
 def test_a_pipeline_runs_with_the_rights_of_who_applied_it(agent: AclAgent) -> None:
     answer = put(agent, "alice", "alices", "orders")
     assert answer.json()["pipeline"]["runs_as"] == "User:alice"
+    why = wait_until(lambda: failure(agent, "alices"), timeout_s=240)
+    assert "dead_letters = 'none'" in why
+    for operation in ("create", "write"):
+        agent.allow("alice", operation, "topic", "alices.dead-letters")
+    assert agent.send("alice", "POST", "/v1/pipelines/alices/restart", json={}).is_success
     wait_until(lambda: len(copied(agent)) == 2, timeout_s=240, what=str(status(agent, "alices")))
     assert {each["of"] for each in copied(agent)} == {"orders"}
 
@@ -90,7 +96,7 @@ def test_a_right_that_is_taken_away_stops_a_pipeline_until_it_is_back(agent: Acl
 
 def test_nobody_changes_or_takes_over_a_pipeline_of_somebody_else(agent: AclAgent) -> None:
     assert put(agent, "bob", "alices", SECRET_TOPIC).status_code == 403
-    part = {"epoch": 1, "query": "q", "batch": 0, "fresh_at_ms": 0}
+    part = {"epoch": 1, "query": str(uuid.uuid4()), "batch": 0, "fresh_at_ms": 0}
     assert agent.send("bob", "POST", "/v1/views/alices/rows", json=part).status_code == 403
     for method, path in (("DELETE", ""), ("POST", "/pause"), ("POST", "/restart")):
         body: dict[str, Any] = {"json": {}} if path else {}

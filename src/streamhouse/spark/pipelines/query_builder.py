@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from streamhouse.errors import Internal, Misconfigured, Rejected, StatementError
+from streamhouse.errors import AccessDenied, Internal, Misconfigured, Rejected, StatementError
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.pipeline import Kind, Shape
 from streamhouse.model.table import LAKE, Connector, Table
@@ -280,12 +280,21 @@ class PipelineBuilder:
             return []
         queries = []
         for query in dead_letter_streams(bound.frame.sparkSession, topic, bound.reads, reading, writing):
-            self._targets.ensure_topic(topic)
+            self._ensure_dead_letter_topic(topic)
             before = self._targets.last_commit(query.writing.query_id)
             folder = HadoopFolder(self._spark, query.writing.checkpoint)
             prepare(folder, query_id=query.writing.query_id, state=(), before=before)
             queries.append(_started(query.writer(), f"{job.name} dead letters of {query.stream}", options))
         return queries
+
+    def _ensure_dead_letter_topic(self, topic: str) -> None:
+        try:
+            self._targets.ensure_topic(topic)
+        except AccessDenied as error:
+            raise Rejected(
+                f"there is no topic for records that can't be decoded; topic={topic} why={error} "
+                "do=allow the pipeline's owner to create and write it, or set dead_letters = 'none'"
+            ) from None
 
 
 def _check_query(folder: HadoopFolder, job: PipelineJob, shape: Shape) -> None:
