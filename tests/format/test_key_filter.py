@@ -89,6 +89,17 @@ def test_a_block_without_a_filter_may_hold_any_key() -> None:
     assert encode_key_filters([b"", b""]) == b""
 
 
+@pytest.mark.parametrize(
+    ("codec", "limit", "has_filter"), [(Codec.ZSTD, 3, False), (Codec.ZSTD, 4, True), (Codec.NONE, 0, True)]
+)
+def test_a_block_that_expands_too_much_has_no_filter(
+    monkeypatch: pytest.MonkeyPatch, codec: Codec, limit: int, has_filter: bool
+) -> None:
+    batches = [build_batch([Record(key=b"a", value=bytes(100_000))], codec=codec) for _ in range(4)]
+    monkeypatch.setattr(key_filter, "MAX_PAYLOAD_BYTES", limit * 101_000)
+    assert bool(build_filter([summarize_batch(batch) for batch in batches], "all")) is has_filter
+
+
 @given(st.binary(max_size=200), st.integers(0, 40))
 def test_bytes_that_are_no_records_have_no_filter(payload: bytes, count: int) -> None:
     found = _records.filter_hashes(payload, count)

@@ -1,5 +1,7 @@
 """Names of tenants: whatever clients call things, two tenants never have one of the same name."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,3 +80,14 @@ def test_each_tenant_has_a_cluster_id_of_kafkas_form() -> None:
     ids = {cluster_id_of(tenant, "one") for tenant in ("acme", "beta")} | {cluster_id_of("acme", "two")}
     assert len(ids) == 3
     assert {len(each) for each in ids} == {22}
+
+
+def test_names_of_strangers_are_not_kept() -> None:
+    tenant_of("warm~up")
+    tracemalloc.start()
+    try:
+        for number in range(1000):
+            tenant_of(f"{number:0>5000}~")
+        assert tracemalloc.get_traced_memory()[0] < 100_000
+    finally:
+        tracemalloc.stop()

@@ -33,8 +33,8 @@ FilteredKeys: TypeAlias = Literal["none", "uncompressed", "all"]
 BITS_PER_KEY: Final = 10
 """Of each different key in a block; about one block in a hundred is read in vain."""
 
-MAX_PAYLOAD_BYTES: Final = 256 * 1024 * 1024
-"""A block with a batch that decompresses to more has no filter."""
+MAX_PAYLOAD_BYTES: Final = 64 * 1024 * 1024
+"""A block of batches that decompress to more has no filter: a mebibyte of hostile ones would take gigabytes."""
 
 MAX_KEYS: Final = 1 << 20
 """A block with more records has no filter."""
@@ -73,12 +73,13 @@ def build_filter(batches: Sequence[BatchSummary], which: FilteredKeys) -> bytes:
         return b""
     if sum(batch.records for batch in batches) > MAX_KEYS:
         return b""
-    hashes = bytearray()
+    hashes, left_bytes = bytearray(), MAX_PAYLOAD_BYTES
     for batch in batches:
         try:
-            payload = _payload(batch)
+            payload = _payload(batch, left_bytes)
         except (CorruptBatch, InvalidRecord):
             return b""
+        left_bytes -= len(payload) if batch.compressed else 0
         found = _records.filter_hashes(payload, batch.records)
         if found is None:
             return b""
@@ -86,10 +87,10 @@ def build_filter(batches: Sequence[BatchSummary], which: FilteredKeys) -> bytes:
     return bytes(_records.key_filter(hashes, BITS_PER_KEY))
 
 
-def _payload(batch: BatchSummary) -> Buffer:
+def _payload(batch: BatchSummary, limit_bytes: int) -> Buffer:
     if not batch.compressed:
         return memoryview(batch.data)[HEADER_BYTES:]
-    return stored_payload(batch.data, read_header(batch.data), MAX_PAYLOAD_BYTES)
+    return stored_payload(batch.data, read_header(batch.data), limit_bytes)
 
 
 def may_hold(block: Buffer, hashed: int) -> bool:

@@ -29,11 +29,13 @@ def is_tenant(name: str) -> bool:
     return _TENANT.fullmatch(name) is not None
 
 
-@lru_cache(maxsize=10_000)
 def tenant_of(name: str) -> str:
-    """The tenant to which what has this name belongs; empty: to none."""
-    tenant, separator, _ = name.partition(SEPARATOR)
-    return tenant if separator and _TENANT.fullmatch(tenant) else ""
+    """The tenant to which what has this name belongs; empty: to none. Nothing of the name is kept: anybody may send
+    names of 32 KiB."""
+    if SEPARATOR not in name:
+        return ""
+    tenant = name.partition(SEPARATOR)[0]
+    return tenant if _TENANT.fullmatch(tenant) else ""
 
 
 def prefix_of(tenant: str) -> str:

@@ -90,7 +90,7 @@ class JsonCondition(NamedTuple):
 _LEAVES: Final = msgspec.json.Decoder(str | int | float | bool | None)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _decoder(step: str | int) -> msgspec.json.Decoder[Any]:
     """Decodes what stands at a step as `value`, `_NOTHING` if there is none; all else is passed over."""
     if isinstance(step, str):
