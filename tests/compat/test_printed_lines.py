@@ -79,6 +79,7 @@ def test_kcat_or_what_it_is_made_of(lines: Mapping[str, str]) -> None:
     assert TOPIC in admin.list_topics(timeout=20).topics
 
 
+@pytest.mark.java
 def test_java(lines: Mapping[str, str]) -> None:
     try:
         jars = kafka_tool_jars()

@@ -1,4 +1,8 @@
-"""franz-go and @platformatic/kafka log in over TLS with each mechanism. Both need a registry the first time."""
+"""franz-go and @platformatic/kafka log in over TLS with each mechanism.
+
+Both need a registry the first time, and franz-go a minute of compiling: they run nightly. `test_secure_clients` runs
+with every change.
+"""
 
 import fcntl
 import os
@@ -12,6 +16,8 @@ from typing import Final
 import pytest
 
 from tests.support.secure_agent import PASSWORD, SECRET, SecureAgent
+
+pytestmark = pytest.mark.slow
 
 HERE: Final = Path(__file__).parent
 CACHE: Final = HERE.parents[1] / ".cache" / "secure-sessions"
