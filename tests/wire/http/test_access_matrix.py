@@ -82,6 +82,7 @@ NOT_BY_SAMPLE: Final = {
     "put_pipeline": {
         Right(Operation.ALTER, ResourceType.PIPELINE),
         Right(Operation.RUN_CODE, ResourceType.CLUSTER),
+        Right(Operation.CREATE, ResourceType.TABLE),
     }
 }
 """Rights that an operation needs at times, and not for its sample."""

@@ -167,3 +167,17 @@ async def test_an_owner_sees_the_pipeline_that_runs_as_him_and_nobody_elses(
     assert (await http.delete("/v1/pipelines/totals", headers=basic("admin"))).is_success
     for path in paths:
         assert (await http.get(path, headers=alice)).status_code == 403, path
+
+
+async def test_rows_of_a_table_that_is_no_topic_are_written_by_who_may_make_it(
+    secure: SecureWorld, http: httpx.AsyncClient
+) -> None:
+    """To list a table, and to read it, is not to write it."""
+    table = {"connector": "postgresql", "options": {"connection": "warehouse"}}
+    assert (await http.put("/v1/tables/sums", json=table, headers=basic("admin"))).is_success
+    describe = (Operation.DESCRIBE, ResourceType.TABLE, "sums")
+    alice = await secure.user("alice", (Operation.CREATE, ResourceType.PIPELINE, "totals"), describe)
+    refused = await http.put("/v1/pipelines/totals", json=SQL, headers=alice)
+    assert (refused.status_code, "operation=create table=sums" in refused.text) == (403, True)
+    await secure.grant("alice", (Operation.CREATE, ResourceType.TABLE, "sums"))
+    assert (await http.put("/v1/pipelines/totals", json=SQL, headers=alice)).is_success

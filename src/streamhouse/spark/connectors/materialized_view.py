@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from streamhouse.client.http import HttpResponse
 from streamhouse.clock import SystemClock
-from streamhouse.errors import Rejected
+from streamhouse.errors import Rejected, Unavailable
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Table
 from streamhouse.spark.agents.address import AgentAddress
@@ -224,7 +224,9 @@ def _schema(table: Table, agents: AgentAddress) -> StructType:
         view = msgspec.json.decode(_check_response(_send(agents, "GET", _path(table.name)), table.name).content)
         columns = [(each["name"], each["type"]) for each in view["columns"] or ()]
         if not columns:
-            raise Rejected(f"a view's columns aren't known before it has run; view={table.name} do=start it, and wait")
+            raise Unavailable(
+                f"a view's columns aren't known before it has run; view={table.name} do=wait until it has"
+            )
     schema = StructType.fromDDL(", ".join(f"{quote_identifier(name)} {kind}" for name, kind in columns))
     assert isinstance(schema, StructType)
     return schema

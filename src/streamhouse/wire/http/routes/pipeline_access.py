@@ -71,7 +71,11 @@ def refusal_of(security: Security, definition: Definition) -> str:
 
 
 async def _require_table(broker: Broker, access: RequestAccess, operation: Operation, name: str) -> None:
-    """Raise `AccessDenied` unless rows of this table may be read or written; what can't be found is left to Spark."""
+    """Raise `AccessDenied` unless rows of this table may be read or written; what can't be found is left to Spark.
+
+    What agents don't keep (files, lake tables, databases) is read by who may describe its definition, and written by
+    who may make it.
+    """
     try:
         table = await broker.tables.find(name)
     except UnknownTable:
@@ -81,7 +85,8 @@ async def _require_table(broker: Broker, access: RequestAccess, operation: Opera
     elif table.connector is Connector.VIEW:
         access.require(Operation.READ, ResourceType.VIEW, name)
     else:
-        access.require(Operation.DESCRIBE, ResourceType.TABLE, name)
+        right = Operation.CREATE if operation is Operation.WRITE else Operation.DESCRIBE
+        access.require(right, ResourceType.TABLE, name)
 
 
 def owner_of(access: RequestAccess) -> RequestAccess:

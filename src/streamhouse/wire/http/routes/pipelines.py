@@ -49,6 +49,7 @@ PUT_NEEDS: Final = all_of(
     need((AclOperation.ALTER, ResourceType.PIPELINE), when="of one that is there"),
     need((AclOperation.READ, ResourceType.TOPIC)),
     need((AclOperation.WRITE, ResourceType.TOPIC)),
+    need((AclOperation.CREATE, ResourceType.TABLE), when="for a target that is no topic"),
     need((AclOperation.RUN_CODE, ResourceType.CLUSTER), when="for Python"),
     about="the pipeline then runs as the caller",
 )
