@@ -19,6 +19,7 @@ from streamhouse.model.group_lag import (
     WaitingPartition,
     records_per_s,
     since_ms,
+    thinned,
     with_sample,
 )
 from streamhouse.model.names import TopicPartition
@@ -135,3 +136,18 @@ def test_the_rate_looks_back_ten_minutes() -> None:
     samples = [LagSample(NOW_MS - 700_000, 5_000, 1), LagSample(NOW_MS - 500_000, 600, 1), LagSample(NOW_MS, 100, 1)]
     assert records_per_s(samples) == -1.0
     assert records_per_s(samples[-1:]) is None
+
+
+@given(st.lists(st.integers(0, 50), max_size=60), st.integers(0, 70))
+def test_a_thinned_history_keeps_the_peak_and_the_end(lags: list[int], most: int) -> None:
+    samples = [LagSample(at_ms, records, None) for at_ms, records in enumerate(lags)]
+    kept = thinned(samples, most)
+    assert len(kept) <= most
+    assert list(kept) == sorted(set(kept))
+    assert set(kept) <= set(samples)
+    if most and samples:
+        assert kept[-1] == samples[-1]
+    if most > 1 and samples:
+        assert max(each.records for each in kept) == max(lags)
+    if most >= len(samples):
+        assert list(kept) == samples

@@ -166,6 +166,16 @@ def with_sample(samples: Iterable[LagSample], sample: LagSample) -> tuple[LagSam
     return tuple(sorted(kept.values()))
 
 
+def thinned(samples: Sequence[LagSample], most: int) -> Sequence[LagSample]:
+    """At most so many samples: the largest of each part of the history, and the last one."""
+    if len(samples) <= most or not most:
+        return samples if most else ()
+    step = -(-(len(samples) - 1) // (most - 1)) if most > 1 else len(samples)
+    parts = (samples[start : min(start + step, len(samples) - 1)] for start in range(0, len(samples) - 1, step))
+    largest = (max(part, key=lambda each: each.records) for part in parts) if most > 1 else ()
+    return (*largest, samples[-1])
+
+
 def is_flat(samples: Sequence[LagSample], sample: LagSample) -> bool:
     """Whether the lag is zero again, as in the sample before: then it is not stored."""
     return bool(samples) and samples[-1][1:] == (0, 0) == sample[1:]

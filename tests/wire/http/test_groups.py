@@ -3,6 +3,7 @@
 import asyncio
 import struct
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
@@ -10,7 +11,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 
 from streamhouse.errors import Unavailable
-from streamhouse.model.group_lag import GroupLag
+from streamhouse.model.group_lag import GroupLag, LagHistory, LagSample
+from streamhouse.wire.http.routes import groups as routes
 from streamhouse.wire.kafka.messages.sync_group import SyncGroupResponse
 from tests.wire.kafka.members import Member
 from tests.wire.kafka.talk import Client
@@ -171,6 +173,35 @@ async def test_a_group_that_reads_topics_by_the_thousand_that_do_not_exist_costs
         assert catalog.misses - before < 5
     finally:
         await client.close()
+
+
+async def test_histories_of_many_groups_are_read_in_parts_and_have_fewer_samples(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for group in ("a", "b", "c"):
+        await site.http.post(f"/v1/groups/{group}/reset", json={"to": "earliest", "topics": [{"topic": "orders"}]})
+    broker = site.agent.broker
+    now_ms = int(time.time() * 1000)
+    samples = tuple(LagSample(now_ms - 1000 + at, 100 - abs(at - 40), None) for at in range(100))
+    histories = [LagHistory(group, samples) for group in ("a", "b", "c")]
+    await broker.records._dependencies.metadata.put_group_lags(histories, now_ms=now_ms, forget_ms=1 << 40)
+    asked = list[int]()
+    lag_histories = broker.records.lag_histories
+
+    async def counted(group_ids: Sequence[str]) -> Sequence[LagHistory]:
+        asked.append(len(group_ids))
+        return await lag_histories(group_ids)
+
+    monkeypatch.setattr(broker.records, "lag_histories", counted)
+    monkeypatch.setattr(routes, "GROUPS_AT_ONCE", 2)
+    monkeypatch.setattr(routes, "MAX_SAMPLES", 30)
+    for query, most in (({}, 0), ({"history": "true"}, 10)):
+        groups = (await site.http.get("/v1/lag", params=query)).json()["groups"]
+        assert [(each["group"], each["lag"]) for each in groups] == [("a", 41), ("b", 41), ("c", 41)]
+        for each in groups:
+            assert len(each["history"]) <= most
+            assert max((sample["lag"] for sample in each["history"]), default=100) == 100
+    assert asked == [2, 1, 2, 1]
 
 
 async def test_a_group_whose_lag_can_not_be_measured_keeps_none_of_the_others_from_it(

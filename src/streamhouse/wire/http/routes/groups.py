@@ -22,7 +22,15 @@ from streamhouse.errors import GroupNotFound, UnknownTopic
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
 from streamhouse.model.group import CommittedOffset, GroupState
-from streamhouse.model.group_lag import GroupHealth, GroupLag, LagHistory, LagSample, PartitionLag, records_per_s
+from streamhouse.model.group_lag import (
+    GroupHealth,
+    GroupLag,
+    LagHistory,
+    LagSample,
+    PartitionLag,
+    records_per_s,
+    thinned,
+)
 from streamhouse.model.group_requests import DescribedGroup, DescribedMember, ListedGroup, OffsetToCommit
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.needs import Right, all_of, lists, need, needs
@@ -34,6 +42,12 @@ from streamhouse.wire.http.records.topic_reader import first_offset
 
 TAG: Final = "groups"
 WAYS: Final = ("to", "offset", "timestamp_ms", "shift")
+
+GROUPS_AT_ONCE: Final = 25
+"""Groups whose histories are read together."""
+
+MAX_SAMPLES: Final = 50_000
+"""Samples in a list of all groups with their histories; one of each group, if there are more groups."""
 
 
 class GroupView(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,12 +196,13 @@ class GroupCalls:
 
     async def list_lags(self, call: Call[LagQuery, None]) -> Response:
         groups = await self._visible_groups(call.access)
-        histories = {
-            each.group_id: each for each in await self._broker.records.lag_histories([each.group_id for each in groups])
-        }
-        views = [
-            _history_view(histories.get(each.group_id, LagHistory(each.group_id)), each, call.query) for each in groups
-        ]
+        most = max(MAX_SAMPLES // max(len(groups), 1), 1) if call.query.history else 0
+        views = list[GroupLagView]()
+        for start in range(0, len(groups), GROUPS_AT_ONCE):  # a day of a group is hundreds of samples
+            part = groups[start : start + GROUPS_AT_ONCE]
+            histories = await self._broker.records.lag_histories([each.group_id for each in part])
+            by_id = {each.group_id: each for each in histories}
+            views += [_history_view(by_id.get(each.group_id, LagHistory(each.group_id)), each, most) for each in part]
         return json_response(GroupLags(groups=views))
 
     async def reset_group(self, call: Call[NoQuery, Reset]) -> Response:
@@ -236,7 +251,8 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             handler=calls.list_lags,
             needs=lists(AclOperation.DESCRIBE, ResourceType.GROUP, about="all of them with describe on the cluster"),
             summary="How far behind all groups are",
-            about="As the agents that coordinate them last measured it: `at_ms` says when.",
+            about="As the agents that coordinate them last measured it: `at_ms` says when. Histories of many groups "
+            "have fewer samples each, the largest ones.",
             tag=TAG,
             query=LagQuery,
             answer=GroupLags,
@@ -333,7 +349,8 @@ def _lag_view(lag: GroupLag) -> Lag:
     )
 
 
-def _history_view(history: LagHistory, group: ListedGroup, query: LagQuery) -> GroupLagView:
+def _history_view(history: LagHistory, group: ListedGroup, most: int) -> GroupLagView:
+    """With at most so many samples."""
     last = history.samples[-1] if history.samples else None
     return GroupLagView(
         group=group.group_id,
@@ -342,7 +359,7 @@ def _history_view(history: LagHistory, group: ListedGroup, query: LagQuery) -> G
         lag=last.records if last else 0,
         lag_ms=last.lag_ms if last else None,
         records_per_second=records_per_s(history.samples),
-        history=[_sample_view(each) for each in history.samples] if query.history else [],
+        history=[_sample_view(each) for each in thinned(history.samples, most)],
     )
 
 
