@@ -203,6 +203,10 @@ fuzz-native: $(STAMP) ## the C extensions under AddressSanitizer and UndefinedBe
 bench: $(STAMP) ## throughput and latency, as a table and a plot, in benchmarks/results
 	$(BIN)/python -m benchmarks $(ARGS)
 
+.PHONY: bench-full
+bench-full: $(STAMP) ## all measures, about an hour, into docs/benchmarks.md; refuses on a dirty tree or a crowded machine
+	$(BIN)/python -m benchmarks --full --publish $(ARGS)
+
 .PHONY: bench-compare
 bench-compare: $(STAMP) ## the working tree beside another commit, in turns, with confidence; BASE=main ARGS='--load "1 KB, 16"'
 	$(BIN)/python -m benchmarks.compare $(or $(BASE),main) $(ARGS)

@@ -66,31 +66,40 @@ def produce(
     return _together(peer, run, max_s=max_s, settle_s=settle_s)
 
 
-def consume(peer: Peer, topic: str, ends: Sequence[int], *, bytes_wanted: int, max_s: float) -> Moved:
+def consume(
+    peer: Peer, topic: str, ends: Sequence[int], *, bytes_wanted: int, max_s: float, connections: int = CONNECTIONS
+) -> Moved:
     """Read a topic from its beginning with every connection, again from the beginning when its end is reached."""
-    share = -(-bytes_wanted // CONNECTIONS)
+    share = -(-bytes_wanted // connections)
 
     def run(connection: Connection, deadline: float) -> Count:
         return read(connection, topic, dict(enumerate(ends)), bytes_wanted=share, deadline=deadline)
 
-    return _together(peer, run, max_s=max_s, settle_s=0.0)
+    return _together(peer, run, max_s=max_s, settle_s=0.0, count=connections)
 
 
-def _together(peer: Peer, run: Callable[[Connection, float], Count], *, max_s: float, settle_s: float) -> Moved:
-    connections = [peer.connect(buffer_bytes=FETCH_MAX_BYTES) for _ in range(CONNECTIONS)]
+def _together(
+    peer: Peer,
+    run: Callable[[Connection, float], Count],
+    *,
+    max_s: float,
+    settle_s: float,
+    count: int = CONNECTIONS,
+) -> Moved:
+    connections = [peer.connect(buffer_bytes=FETCH_MAX_BYTES) for _ in range(count)]
     broker_cpu_s, client_cpu_s = peer.cpu_s(), time.process_time()
     began = time.perf_counter()
     try:
-        with ThreadPoolExecutor(CONNECTIONS) as pool:
-            counts = list(pool.map(run, connections, [began + max_s] * CONNECTIONS))
+        with ThreadPoolExecutor(count) as pool:
+            counts = list(pool.map(run, connections, [began + max_s] * count))
         wall_s, client_cpu_s = time.perf_counter() - began, time.process_time() - client_cpu_s
     finally:
         for connection in connections:
             connection.sock.close()
     return Moved(
-        requests=sum(count.requests for count in counts),
-        records=sum(count.records for count in counts),
-        bytes=sum(count.bytes for count in counts),
+        requests=sum(each.requests for each in counts),
+        records=sum(each.records for each in counts),
+        bytes=sum(each.bytes for each in counts),
         wall_s=wall_s,
         broker_cpu_s=process.cpu_s_when_quiet(peer.pid, max_wait_s=settle_s) - broker_cpu_s,
         client_cpu_s=client_cpu_s,

@@ -2,7 +2,7 @@
 
 Data path   `pace` -> **end_to_end** -> `runner`
 Owns        one producer and one long-polling consumer on one topic, driven from one thread
-Leaves      the schedule and the percentiles to `pace`
+Leaves      the schedule to `pace`, percentiles to `histogram`
 """
 
 import select
@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
+from benchmarks.histogram import Histogram
 from benchmarks.measure import Answer, Plan, topic
-from benchmarks.pace import RATE_PER_S, Schedule, distribution
+from benchmarks.pace import RATE_PER_S, Schedule
 from benchmarks.peer import Peer
 from benchmarks.raw_client import Connection, fetch_frame, fetched, first_offsets
 from benchmarks.requests import flat_out, one_record
@@ -30,7 +31,7 @@ class EndToEnd:
         for name, seconds in (("end-to-end-warm-up", PACED_WARM_UP_S), ("end-to-end", plan.latency_s)):
             with topic(peer, name, 1), peer.connect() as producer, peer.connect() as consumer:
                 waits_s = Tail(producer, consumer, name).follow(Schedule(seconds=seconds))
-        yield from distribution(f"produce to consume, {RATE_PER_S:,}/s", waits_s)
+        yield from Histogram(waits_s).answers(f"produce to consume, {RATE_PER_S:,}/s")
 
 
 class Tail:

@@ -41,9 +41,14 @@ class KafkaPeer(Peer):
 
     name: ClassVar[str] = "kafka"
 
+    def __init__(self, *, is_synced: bool = False) -> None:
+        """With `is_synced` every message is flushed to the disk before its ack, as the agent does with fsync=always."""
+        super().__init__()
+        self.is_synced = is_synced
+
     @property
     def version(self) -> str:
-        return f"Apache Kafka {KAFKA_VERSION}"
+        return f"Apache Kafka {KAFKA_VERSION}{', flush.messages=1' * self.is_synced}"
 
     def prepare(self) -> list[str]:
         properties = self.folder / "server.properties"
@@ -84,4 +89,6 @@ class KafkaPeer(Peer):
             "group.initial.rebalance.delay.ms": "0",
             "log.segment.delete.delay.ms": "100",
         }
+        if self.is_synced:
+            settings["log.flush.interval.messages"] = "1"
         return "".join(f"{key}={value}\n" for key, value in settings.items())

@@ -2,7 +2,7 @@
 
 Data path   `pace` -> **latency** -> `runner`
 Owns        producing one record a request at a fixed rate, with acks=1 and acks=all
-Leaves      the schedule and the percentiles to `pace`
+Leaves      the schedule to `pace`, percentiles to `histogram`
 """
 
 import select
@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
+from benchmarks.histogram import Histogram
 from benchmarks.measure import Answer, Plan, topic
-from benchmarks.pace import RATE_PER_S, Schedule, distribution
+from benchmarks.pace import RATE_PER_S, Schedule
 from benchmarks.peer import Peer
 from benchmarks.raw_client import Connection, first_offsets
 from benchmarks.requests import flat_out, one_record
@@ -32,7 +33,7 @@ class ProduceLatency:
                 request = one_record(name, acks=acks).request
                 produce_at_a_rate(connection, request, Schedule(seconds=PACED_WARM_UP_S))
                 waits_s = produce_at_a_rate(connection, request, Schedule(seconds=plan.latency_s))
-                yield from distribution(f"ack, acks={label}, {RATE_PER_S:,}/s", waits_s)
+                yield from Histogram(waits_s).answers(f"ack, acks={label}, {RATE_PER_S:,}/s")
 
 
 def produce_at_a_rate(connection: Connection, request: bytes, schedule: Schedule) -> list[float]:

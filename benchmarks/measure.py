@@ -57,6 +57,7 @@ METRICS: Final[dict[str, Metric]] = {
     "per GB": Metric(unit="requests/GB", better="lower"),
     "transactions": Metric(unit="transactions/s", better="lower"),
     "cpu share": Metric(unit="agents' cores", better="lower"),
+    "cpu of the broker": Metric(unit="CPU s", better="lower"),
     # of producers with transactions
     "commits": Metric(unit="commits/s", better="higher"),
     "of idempotent": Metric(unit="of the idempotent rate", better="higher"),
@@ -120,6 +121,9 @@ class Plan:
     cost_bytes: int
     cost_max_s: float
     patience_s: float
+    partition_counts: tuple[int, ...]
+    cold_bytes: int
+    group_members: int
 
 
 ALL_LOADS: Final = tuple(
@@ -144,6 +148,9 @@ FULL: Final = Plan(
     cost_bytes=1_500_000_000,
     cost_max_s=7.0,
     patience_s=60.0,
+    partition_counts=(1, 16, 288, 1000),
+    cold_bytes=1_500_000_000,
+    group_members=100,
 )
 QUICK: Final = Plan(
     repetitions=1,
@@ -161,6 +168,9 @@ QUICK: Final = Plan(
     cost_bytes=400_000_000,
     cost_max_s=4.0,
     patience_s=5.0,
+    partition_counts=(1, 100),
+    cold_bytes=300_000_000,
+    group_members=20,
 )
 
 

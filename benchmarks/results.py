@@ -146,6 +146,27 @@ def commit() -> str:
     return head + "+" * bool(_git(root, "status", "--porcelain", "--untracked-files=no", "--", "src"))
 
 
+CROWDED_CORES: Final = 0.5
+"""Cores that others keep busy, at the median, from which a run says too little to be published."""
+
+
+def is_tree_dirty() -> bool:
+    """Whether files differ from the commit that a run would name; unknown ones don't count."""
+    return bool(_git(FOLDER.parent.parent, "status", "--porcelain", "--untracked-files=no"))
+
+
+def unfit(run: Run) -> list[str]:
+    """Why a run's numbers are not to be published; empty if they may be."""
+    reasons = []
+    if run.commit.endswith("+"):
+        reasons.append(f"the sources differed from the commit; commit={run.commit}")
+    if run.busy_cores and (busy := statistics.median(run.busy_cores)) > CROWDED_CORES:
+        reasons.append(f"the machine was crowded; busy_cores={busy:.1f} allowed={CROWDED_CORES}")
+    if run.plan == "quick":
+        reasons.append("a quick run is too short for a JVM to reach its best")
+    return reasons
+
+
 def _git(root: Path, *arguments: str) -> str:
     done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
     return done.stdout.strip() or ("unknown" if done.returncode else "")

@@ -5,7 +5,8 @@ Owns        the agent's command line, and from which sources it runs: those that
 Leaves      the life of the process to `peer`
 
 The disk WAL's policy is `never` unless asked otherwise, because that is what Kafka's default promises too: an ack means
-that the operating system has the record, and the disk gets it when the system likes.
+that the operating system has the record, and the disk gets it when the system likes. New groups don't wait for further
+members, as those of `kafka_peer`.
 """
 
 import sys
@@ -47,5 +48,5 @@ class StreamHousePeer(Peer):
         data, http = str(self.folder / "data"), f"{HOST}:{self.http_port}"
         return [
             *(str(COMMAND), "up", "--data", data, "--kafka", self.bootstrap, "--http", http, "--grpc", self.grpc),
-            *("--fsync", self.fsync),
+            *("--fsync", self.fsync, "--set", "groups.initial_rebalance_delay_s=0"),
         ]

@@ -2,7 +2,7 @@
 
 Data path   `pace` -> **ack** -> `table`
 Owns        one agent with each kind of WAL, a trickle and a load
-Leaves      the schedule and the percentiles to `pace`
+Leaves      the schedule to `pace`, percentiles to `histogram`
 
 With the object WAL an ack means that the bucket has the record: its price is a PUT, and the rest of a window when one
 was sent a moment ago. Disks that don't fsync before each ack promise less; `always` is the one that compares.
@@ -14,9 +14,10 @@ from typing import Final
 from benchmarks.cluster.plan import ClusterPlan
 from benchmarks.cluster.routes import connect, serve
 from benchmarks.cluster.team import Team
+from benchmarks.histogram import Histogram
 from benchmarks.latency import produce_at_a_rate
 from benchmarks.measure import Answer
-from benchmarks.pace import Schedule, distribution
+from benchmarks.pace import Schedule
 from benchmarks.requests import one_record
 
 WALS: Final = {
@@ -43,4 +44,4 @@ class Ack:
                     for load, rate_per_s in RATES_PER_S.items():
                         schedule = Schedule(seconds=plan.latency_s, rate_per_s=rate_per_s)
                         waits_s = produce_at_a_rate(connection, request, schedule)
-                        yield from distribution(f"{load}, {wal}", waits_s)
+                        yield from Histogram(waits_s).answers(f"{load}, {wal}")

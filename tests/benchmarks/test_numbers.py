@@ -3,15 +3,18 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec import structs
 
-from benchmarks import plot, readme, table
+from benchmarks import __main__ as main
+from benchmarks import plot, readme, results, table
 from benchmarks.compare import changes
-from benchmarks.measure import FULL, QUICK, Answer, Plan, Reading
-from benchmarks.pace import distribution, quantile
+from benchmarks.measure import FULL, QUICK, Answer, Plan
+from benchmarks.pace import quantile
 from benchmarks.peer import Peer
-from benchmarks.results import CurveSample, Run, Sample, is_better, merged, rows
+from benchmarks.results import CurveSample, Run, Sample, is_better, merged, rows, unfit
 from benchmarks.runner import turns
 
 
@@ -82,12 +85,6 @@ def test_less_is_better_for_cpu_and_more_for_records() -> None:
     assert not is_better("cpu", 1.1)
 
 
-def test_percentiles_come_from_the_sorted_waits() -> None:
-    waits_s = [number / 1e3 for number in range(1000, 0, -1)]
-    found = {answer.metric: answer.value for answer in distribution("ack", waits_s) if isinstance(answer, Reading)}
-    assert found == {"p50": 501.0, "p99": 991.0, "p99.9": 1000.0}
-
-
 def test_the_highest_quantile_is_the_last_sample() -> None:
     assert quantile([1.0, 2.0], 1.0) == 2.0
 
@@ -126,3 +123,47 @@ def test_a_client_that_was_busy_is_named() -> None:
 def test_a_run_with_few_numbers_can_be_drawn(tmp_path: Path) -> None:
     path = plot.draw(a_run({"streamhouse": [2.0], "kafka": [1.0]}, metric="bytes"), tmp_path / "run.png")
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [({"commit": "abc1234+"}, "differed"), ({"busy_cores": [0.1, 1.9, 1.2]}, "crowded"), ({"plan": "quick"}, "short")],
+)
+def test_a_run_that_says_too_little_is_not_published(changed: dict[str, Any], reason: str) -> None:
+    fit = structs.replace(a_run({"kafka": [1.0]}), busy_cores=[0.1, 2.0, 0.2])
+    assert unfit(fit) == []
+    (found,) = unfit(structs.replace(fit, **changed))
+    assert reason in found
+
+
+def test_an_unfit_run_leaves_the_page_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    page = tmp_path / "benchmarks.md"
+    page.write_text(f"{readme.PUBLISHED.begin}\n{readme.PUBLISHED.end}\n")
+    monkeypatch.setattr(main, "PAGE", page)
+    monkeypatch.setattr(main, "PICTURE", tmp_path / "benchmarks.png")
+    before = page.read_text()
+    with pytest.raises(SystemExit, match="crowded"):
+        main.publish(structs.replace(a_run({"kafka": [1.0]}), busy_cores=[3.0]))
+    assert page.read_text() == before
+    main.publish(a_run({"streamhouse": [2.0], "kafka": [1.0]}))
+    assert "| produce x | 2.00 | 1.00 | **2.00** |" in page.read_text()
+    assert (tmp_path / "benchmarks.png").exists()
+
+
+def test_publishing_from_a_dirty_tree_is_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "is_tree_dirty", lambda: True)
+    with pytest.raises(SystemExit):
+        main.arguments(["--publish"])
+    monkeypatch.setattr(results, "is_tree_dirty", lambda: False)
+    assert main.arguments(["--publish"]).publish
+
+
+def test_the_page_in_the_repository_has_the_marks_of_a_run() -> None:
+    readme.with_numbers(main.PAGE.read_text(), a_run({"streamhouse": [1.0], "kafka": [1.0]}), readme.PUBLISHED)
+
+
+def test_a_full_run_asks_everything_and_its_broker_ends_last() -> None:
+    names = [measure.name for measure in main.chosen(main.arguments(["--full"]))]
+    assert names[-1] == "cost"
+    assert {"fixed-rate", "fan-out", "partitions", "cold-reads", "connections", "groups"} < set(names)
+    assert [measure.name for measure in main.chosen(main.arguments([]))] == [each.name for each in main.MEASURES]

@@ -20,7 +20,7 @@ OUTSIDE: Final = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
-    "benchmarks/README.md": "benchmarks.md",
+    "benchmarks/README.md": "measuring.md",
 }
 """Pages that live outside of docs/, with their names in the site."""
 HOME: Final = "index.md"
