@@ -6,6 +6,7 @@ neighbour with topics, groups, transactions, users and rules of the same names. 
 
 import json
 import re
+import threading
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -24,7 +25,7 @@ from streamhouse.config.listener_spec import ListenerProtocol, ListenerSpec
 from streamhouse.config.secrets import Secrets
 from streamhouse.errors import Misconfigured
 from streamhouse.model.access import Acl, AclFilter, Operation, PatternType, Principal, ResourceType
-from streamhouse.wire.kafka import handlers
+from streamhouse.wire.kafka import connection, handlers
 from streamhouse.wire.kafka.api_registry import APIS, Api
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.alter_client_quotas import (
@@ -651,3 +652,25 @@ def test_a_response_shows_nothing_of_others_whatever_a_handler_returns() -> None
     enter("acme", request)
     assert request.topics is not None
     assert [each.name for each in request.topics] == ["acme~g", None]
+
+
+async def test_many_names_are_translated_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: dict[str, list[bool]] = {"enter": [], "leave": []}
+
+    def noted(name: str, work: Callable[[str, Any], None]) -> Callable[[str, Any], None]:
+        def note_and_work(tenant: str, message: Any) -> None:
+            threads[name].append(threading.current_thread() is threading.main_thread())
+            work(tenant, message)
+
+        return note_and_work
+
+    monkeypatch.setattr(connection, "enter", noted("enter", enter))
+    monkeypatch.setattr(connection, "leave", noted("leave", leave))
+    async with a_cluster(tmp_path) as cluster:
+        client = await cluster.client("ACME")
+        for count in (10, 10_000):
+            topics = [MetadataRequestTopic(name=f"name-{number}") for number in range(count)]
+            request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+            response = await call(client, request, 9)
+            assert [each.name for each in response.topics] == [each.name for each in topics]
+    assert threads == {"enter": [True, False], "leave": [True, False]}

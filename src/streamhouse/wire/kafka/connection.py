@@ -458,10 +458,10 @@ class Connection(asyncio.BufferedProtocol):
         context = self._context(decoded)
         if tenant := context.caller.tenant:
             context = context.in_tenant(is_refused=decoded.api.key in REFUSED)
-            enter(tenant, decoded.request)
+            await self._server.large.translate(enter, tenant, decoded.request)
         result = await decoded.api.handle(context, decoded.request)
         if tenant and isinstance(result, Response):
-            leave(tenant, result)
+            await self._server.large.translate(leave, tenant, result)
         if decoded.api.key == SASL_AUTHENTICATE:
             self._on_login_advanced()
         if (quotas := self._server.broker.security.quotas).is_active and not context.is_agent:
@@ -557,7 +557,7 @@ class Connection(asyncio.BufferedProtocol):
                     break
                 response = await self._response(in_flight.result)
                 if in_flight.tenant and response is not None and response is not in_flight.result:
-                    leave(in_flight.tenant, response)
+                    await self._server.large.translate(leave, in_flight.tenant, response)
                 buffers, is_rejected = await self._encode(in_flight.decoded, response)
                 if is_rejected:
                     await self._delay_rejection(in_flight.decoded)

@@ -18,9 +18,10 @@ from typing import Final, NamedTuple, TypeVar
 
 from streamhouse.wire.kafka.codec import MessageTooLong
 from streamhouse.wire.kafka.framing import DecodedRequest, decode_request, encode_response, is_rejection
-from streamhouse.wire.kafka.schema import Buffer, Response, fields_of
+from streamhouse.wire.kafka.schema import Buffer, Message, Response, fields_of
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Message)
 
 INLINE_ELEMENTS: Final = 2000
 """Elements up to which a message is decoded or encoded on the event loop: a few milliseconds."""
@@ -73,6 +74,13 @@ class LargeMessages:
         self.encoded += 1
         return await self._in_thread(lambda: Encoded(encode_response(decoded, response), is_rejection(response)))
 
+    async def translate(self, work: Callable[[str, M], None], tenant: str, message: M) -> None:
+        """Give what a message names other names, for a client of a tenant."""
+        if is_large(message):
+            await self._in_thread(lambda: work(tenant, message))
+        else:
+            work(tenant, message)
+
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
@@ -84,12 +92,12 @@ def _close_error(error: MessageTooLong) -> MessageTooLong:
     return MessageTooLong(f"{error} setting=kafka.max_request_elements")
 
 
-def is_large(response: Response) -> bool:
-    """Whether a response has too many elements for the event loop, counted to the second level."""
+def is_large(message: Message) -> bool:
+    """Whether a message has too many elements for the event loop, counted to the second level."""
     count = 0
-    kind: type = type(response)
+    kind: type = type(message)
     for name, inner in _lists(kind):
-        elements = getattr(response, name) or ()
+        elements = getattr(message, name) or ()
         count += len(elements)
         if count > INLINE_ELEMENTS:
             return True
