@@ -9,6 +9,7 @@ from streamhouse.model.quota import (
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
     DEFAULT,
+    MAX_NAME_CHARS,
     PRODUCER_BYTE_RATE,
     QuotaEntity,
 )
@@ -112,6 +113,20 @@ async def test_agents_that_use_a_limit_share_it(world: World, broker: Broker, qu
     await quotas.exchange()  # what the other one granted is forgotten by now
     world.clock.skip(1000)
     assert charge(quotas, 2 * RATE) == pytest.approx(1.0)
+
+
+async def test_of_client_ids_only_so_much_is_tracked_as_an_entity_may_have(world: World, quotas: Quotas) -> None:
+    """A client chooses its id, of up to 32 KiB, and agents tell each other every second what is tracked."""
+    await quotas.alter(QuotaEntity(client_id=DEFAULT), {PRODUCER_BYTE_RATE: RATE})
+    for number in range(20):
+        charge(quotas, 1, client_id=f"{number:04}" + "x" * 32_000)
+    await quotas.exchange()
+    (told,) = await world.sqlite.exchange_quota_usage("another", {}, ttl_ms=10_000)
+    assert len(told) == 20
+    assert max(map(len, told)) < MAX_NAME_CHARS + 100
+    longest = "y" * MAX_NAME_CHARS
+    await quotas.alter(QuotaEntity(client_id=longest), {PRODUCER_BYTE_RATE: 2 * RATE})
+    assert charge(quotas, 3 * RATE, client_id=longest) == pytest.approx(0.5)
 
 
 async def test_a_limit_that_is_removed_holds_no_more(quotas: Quotas) -> None:

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from streamhouse.broker.dependencies import Dependencies
-from streamhouse.errors import QuotaExceeded, Unavailable
+from streamhouse.errors import QuotaExceeded, StreamhouseError
 from streamhouse.model.quota import (
     CONNECTION_CREATION_RATE,
     CONTROLLER_MUTATION_RATE,
     DEFAULT,
+    MAX_NAME_CHARS,
     Quota,
     QuotaEntity,
     check_quota,
@@ -72,7 +73,9 @@ class Quotas:
     # --- charging
 
     def charge(self, limit: str, amount: float, *, user: str, client_id: str) -> float:
-        """Count what a client has used; returns how long it has to wait before its next request."""
+        """Count what a client has used; returns how long it has to wait before its next request. Client ids count up to
+        the length of the longest entity: clients choose them, and what is tracked is sent to other agents."""
+        client_id = client_id[:MAX_NAME_CHARS]
         for entity, named in _candidates(user, client_id):
             per_s = self._limits.get(entity, {}).get(limit)
             if per_s is not None:
@@ -161,7 +164,7 @@ class Quotas:
             self._is_stale.clear()
             try:
                 await self.load()
-            except Unavailable as error:
+            except StreamhouseError as error:
                 log.warning("quotas can't be read; those that are known hold", extra={"why": str(error)})
                 self._is_stale.set()
                 await self._clock.sleep(self._refresh_s)
@@ -173,7 +176,7 @@ class Quotas:
             self._is_used.clear()
             try:
                 await self.exchange()
-            except Unavailable as error:
+            except StreamhouseError as error:
                 log.debug("quotas can't be shared now; shares stay as they are", extra={"why": str(error)})
 
     async def exchange(self) -> None:
