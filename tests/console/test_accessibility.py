@@ -28,6 +28,8 @@ PARTS: Final = (
     "schemas/orders-value",
     "schemas/orders-value?tab=draft",
     "security?tab=users",
+    "security?tab=audit",
+    "sql?text=SELECT 1 AS n -- one",
     "settings?tab=kafka",
 )
 RULES: Final = ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"]

@@ -137,7 +137,9 @@ class LocalCluster:
             self._make_stores(free)
         self._start_stores()
         environment = self._agent_environment()
-        self._folder.environment_file.write_text(_as_shell(self._shown_environment(environment)))
+        scheme = "http" if self._security is None else "https"
+        agents = {"STREAMHOUSE_AGENTS": ",".join(f"{scheme}://{each.http}" for each in chosen)}
+        self._folder.environment_file.write_text(_as_shell(self._shown_environment(environment) | agents))
         self._agents = [
             LocalAgent(self._agent_plan(number, addresses, environment), self._stop_signals, self._login)
             for number, addresses in enumerate(chosen, start=1)

@@ -32,13 +32,14 @@ export function Plot({ label, times, lines, format, height = HEIGHT, isTime = tr
   const names = lines.map((each) => each.label).join("\n");
   const data = [times, ...lines.map((each) => (isLog ? each.values.map((value) => (value > 0 ? value : null)) : each.values))];
   useEffect(() => {
-    const made = new uPlot(optionsOf(lines, format, element.current.clientWidth || 400, height, isTime, isLog), data, element.current);
+    const place = element.current; // it is gone from the page when the last change of its size is told
+    const made = new uPlot(optionsOf(lines, format, place.clientWidth || 400, height, isTime, isLog), data, place);
     plot.current = made;
     const resized = new ResizeObserver(() => {
-      made.setSize({ width: element.current.clientWidth, height });
+      made.setSize({ width: place.clientWidth, height });
       made.setLegend({ idx: made.data[0].length - 1 });
     });
-    resized.observe(element.current);
+    resized.observe(place);
     return () => {
       resized.disconnect();
       made.destroy();

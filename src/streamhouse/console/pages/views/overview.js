@@ -84,7 +84,7 @@ function LagTile({ groups }) {
   const behind = (groups ?? []).filter((each) => each.lag > 0).sort((a, b) => (b.lag_ms ?? 0) - (a.lag_ms ?? 0));
   const stuck = behind.filter((each) => each.health === "stuck").length;
   const worst = behind[0];
-  return html`<${Tile} label="Lag" value=${worst ? duration(worst.lag_ms) : groups ? "none" : "–"} unit=${stuck ? `, ${stuck} stuck` : ""}
+  return html`<${Tile} label="Lag" value=${worst ? duration(worst.lag_ms) : groups ? "none" : "–"} unit=${stuck ? `${stuck} stuck` : ""}
     note=${worst ? html`<a href=${href(["groups", worst.group])}>${worst.group}</a> ${short(worst.lag)} records` : groups ? `${plural(groups.length, "group")} caught up` : ""} />`;
 }
 

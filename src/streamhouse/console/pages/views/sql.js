@@ -62,7 +62,7 @@ export function Page() {
         <${Action} class="write quiet" disabled=${!isQuery(text)} run=${() => saveQuery(text, setText)}>Save as…</${Action}>
         <${Action} class="quiet" disabled=${!text.trim()} run=${() => check(text, setError, setResult)}>Check</${Action}>
         ${busy && html`<span class="live">${busy}</span>`}
-        <div style=${{ marginLeft: "auto" }}><${History} onChoose=${setText} /></div>
+        <div class="history"><${History} onChoose=${setText} /></div>
       </div></div></${Card}>
     ${error && html`<${Failure} error=${error} />`}
     ${result?.checked ? html`<${Checked} statements=${result.checked} />` : result ? html`<${Result} result=${result} />` : !error && html`<${Card}><${Empty} icon="sql" title="No result yet">Write a query and press Ctrl-Enter.</${Empty}></${Card}>`}`;

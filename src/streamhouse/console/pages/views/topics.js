@@ -10,7 +10,9 @@ import { createTopic } from "./topic_forms.js";
 import { TopicPage } from "./topic.js";
 
 const LIST_MS = 10000;
-const RATES_MS = 3000;
+const RATES_MS = 5000;
+const WINDOW_MS = 120000;
+const LEAST_MS = 30000;
 const LAGS_MS = 30000;
 const MAX_GROUPS = 20;
 
@@ -24,19 +26,21 @@ export const retention = (settings, defaults = {}) => {
   return [time, size].filter((each) => each && each !== "no limit").join(", ") || (settings["retention.ms"] === undefined ? "default" : "for ever");
 };
 
-// Records per second of each topic between two answers of the agents, and the longest lag of a group in it.
+// Records per second of each topic over the last two minutes. What another agent leads counts when it is flushed, so the
+// rate is unknown until that has had its time.
 function useTraffic() {
   const partitions = useData((signal) => get("/v1/partitions", {}, { signal }), [], RATES_MS);
-  const before = useRef(null);
+  const looks = useRef([]);
   const [rates, setRates] = useState(new Map());
   useEffect(() => {
     if (!partitions.data) return;
     const ends = new Map();
     for (const each of partitions.data.partitions) ends.set(each.topic, (ends.get(each.topic) ?? 0) + (each.high_watermark ?? each.flushed_end));
     const now = { at: performance.now(), ends };
-    const then = before.current;
-    if (then) setRates(new Map([...ends].map(([topic, end]) => [topic, then.ends.has(topic) ? Math.max(0, end - then.ends.get(topic)) / ((now.at - then.at) / 1000) : null])));
-    before.current = now;
+    looks.current = [...looks.current.filter((each) => now.at - each.at <= WINDOW_MS), now];
+    const then = looks.current[0];
+    if (now.at - then.at < LEAST_MS) return;
+    setRates(new Map([...ends].filter(([topic]) => then.ends.has(topic)).map(([topic, end]) => [topic, Math.max(0, end - then.ends.get(topic)) / ((now.at - then.at) / 1000)])));
   }, [partitions.data]);
   return rates;
 }
