@@ -24,6 +24,7 @@ from tests.simulation.placing_mutations import PLACING_MUTATIONS
 from tests.simulation.scenario import Outcome, run_seed
 from tests.simulation.team_mutations import TEAM_MUTATIONS
 from tests.simulation.transaction_mutations import TRANSACTION_MUTATIONS
+from tests.simulation.wire_mutations import WIRE_MUTATIONS
 from tests.support.memory import limited_memory
 
 ALL: Final[Mapping[str, Mutation]] = {
@@ -33,6 +34,7 @@ ALL: Final[Mapping[str, Mutation]] = {
     **PLACING_MUTATIONS,
     **JOB_MUTATIONS,
     **TRANSACTION_MUTATIONS,
+    **WIRE_MUTATIONS,
 }
 NO_TRANSACTIONS: Final = {"transactors": 0, "committed_followers": 0}
 """Where it isn't about them, there are none: other things happen more often."""
