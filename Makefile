@@ -28,6 +28,10 @@ FUZZ_SECONDS ?= 60
 MINUTES ?= 3
 SEED   ?=
 REPORT ?= chaos.html
+SOAK   ?=
+# `make soak` and `make chaos` share the names of their variables, not what they are when nobody names them.
+SOAK_MINUTES = $(if $(filter file,$(origin MINUTES)),60,$(MINUTES))
+SOAK_REPORT  = $(if $(filter file,$(origin REPORT)),soak.html,$(REPORT))
 SBOM   ?= sbom.json
 JOBS   ?= auto
 ARGS   ?=
@@ -147,7 +151,7 @@ sbom: $(STAMP) ## the locked dependencies as a CycloneDX document; SBOM=sbom.jso
 	@$(BIN)/python -m tools.supply_chain sbom $(SBOM)
 
 .PHONY: nightly
-nightly: $(STAMP) ## what takes hours: deep seeds, slow tests, all pages, kills, chaos, Java; a summary at the end; STEPS='simulate fuzz'
+nightly: $(STAMP) ## what takes hours: deep seeds, slow tests, all pages, kills, chaos, an hour of soak, Java; a page at the end; STEPS='simulate fuzz'
 	$(BIN)/python -W ignore -m tests.support.nightly $(STEPS)
 
 .PHONY: test-compat
@@ -182,6 +186,10 @@ crash: $(STAMP) ## kill -9 an agent under load and look for lost records; KILLS=
 .PHONY: chaos
 chaos: $(STAMP) ## real agents, PostgreSQL and S3 under faults, and a page that says the verdict; MINUTES=3 SEED=17 PROFILE=stores REPORT=chaos.html
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --report $(REPORT) $(if $(SEED),--seed $(SEED)) $(if $(PROFILE),--profile $(PROFILE)) $(ARGS)
+
+.PHONY: soak
+soak: $(STAMP) ## an hour of churn at a bounded rate: memory, handles, rows, objects stay flat; MINUTES=60 SOAK=--spark REPORT=soak.html
+	$(BIN)/python -W ignore -m tests.soak --minutes $(SOAK_MINUTES) --report $(SOAK_REPORT) $(SOAK) $(ARGS)
 
 .PHONY: view-queries
 view-queries: $(CLASSES) ## random views over random records in a real Spark, compared with the batch query; SEEDS=200; one again: ARGS='--seed 17'

@@ -16,6 +16,7 @@ from streamhouse.wire.kafka.handlers import end_txn, produce
 from streamhouse.wire.kafka.messages.end_txn import EndTxnResponse
 from streamhouse.wire.kafka.messages.produce import PartitionProduceResponse
 from streamhouse.wire.kafka.schema import Response
+from streamhouse.wire.kafka.transaction_errors import transaction_call
 
 from .mutation import Mutation, Patch
 
@@ -74,7 +75,7 @@ def frames_are_used_again(patch: Patch) -> None:
 
 def failed_ends_of_transactions_are_answered_as_done(patch: Patch) -> None:
     async def end(context: Any, request: Any) -> Response:
-        call = end_txn.transaction_call(request.transactional_id, request.producer_id, request.producer_epoch)
+        call = transaction_call(request.transactional_id, request.producer_id, request.producer_epoch)
         bump = context.version >= end_txn.BUMPS_SINCE
         try:
             producer = await context.broker.transactions.end(call, commit=request.committed, bump=bump)

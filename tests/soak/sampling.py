@@ -10,6 +10,7 @@ import os
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Mapping
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,9 @@ TIMEOUT_S: Final = 5.0
 MIB: Final = 1024 * 1024
 TABLES: Final = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename"
 CONNECTIONS: Final = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+EPOCHS: Final = "SELECT count(*), count(DISTINCT (topic_id, partition, epoch)) FROM runs"
+"""Runs are merged within the epoch of a leader, as Kafka's epoch cache has an entry for each: a log that is compacted
+and never deleted keeps a run for each change of its leader. What is judged is what is more than that."""
 TASKS: Final = "streamhouse_tasks "
 ALLOWANCES: Final[Mapping[str, Allowance]] = {
     "rss": Allowance(0.06, 10.0),
@@ -35,6 +39,7 @@ ALLOWANCES: Final[Mapping[str, Allowance]] = {
     "objects": Allowance(0.15, 25.0),
     "bytes": Allowance(0.15, 2.0),
     "connections": Allowance(0.1, 4.0),
+    "unjudged": Allowance(inf, inf),
 }
 """By the last word of a series' name; memory and bytes in MiB. The client of the bucket has a thread for each name that
 it looks up at once, and keeps it for seconds: how many there are depends on how many connections it makes at a time."""
@@ -91,7 +96,13 @@ async def rows_of(dsn: str) -> dict[str, float]:
         tables = [row[0] for row in await connection.fetch(TABLES)]
         text = " UNION ALL ".join(f"SELECT '{table}', count(*) FROM \"{table}\"" for table in tables)
         found = {f"{table} rows": float(count) for table, count in await connection.fetch(text, timeout=TIMEOUT_S)}
-        return found | {"database connections": float(await connection.fetchval(CONNECTIONS))}
+        runs, epochs = await connection.fetchrow(EPOCHS)
+        del found["runs rows"]
+        return found | {
+            "runs, more than one of an epoch, rows": float(runs - epochs),
+            "runs, all, unjudged": float(runs),
+            "database connections": float(await connection.fetchval(CONNECTIONS)),
+        }
     finally:
         await connection.close()
 

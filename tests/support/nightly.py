@@ -1,7 +1,7 @@
-"""`make nightly`: everything that takes too long for every change, step by step, and a summary at the end.
+"""`make nightly`: everything that takes too long for every change, step by step, and a page of it at the end.
 
 Owns        the steps, a time limit for each, their logs in `.cache/nightly`, the summary
-Leaves      what a step does to the Makefile
+Leaves      what a step does to the Makefile, the page to `nightly_page`
 
 A step that fails or takes too long doesn't end the run. With arguments, only the steps of these names are run.
 """
@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from tests.support.depth import SEED_VARIABLE, base_seed
+from tests.support.nightly_page import StepResult, as_json, collect, write_page
 
 ROOT: Final = Path(__file__).parents[2]
 LOGS: Final = ROOT / ".cache" / "nightly"
 TAIL_LINES: Final = 40
 GRACE_S: Final = 15.0
+PAGE: Final = "nightly.html"
 MINUTE_S: Final = 60.0
 
 
@@ -59,6 +61,7 @@ STEPS: Final = (
     made("fuzz-native", minutes=30),
     made("crash", "KILLS=50", minutes=60),
     made("chaos", "MINUTES=10", "REPORT=.cache/nightly/chaos.html", minutes=25),
+    made("soak", "MINUTES=60", "SOAK=--spark", "REPORT=.cache/nightly/soak.html", minutes=80),
     made("test-java", minutes=45),
 )
 
@@ -109,6 +112,14 @@ def summary(outcomes: Sequence[Outcome]) -> list[str]:
     return [*lines, f"{len(outcomes) - failed} of {len(outcomes)} steps passed; {SEED_VARIABLE}={base_seed()}"]
 
 
+def report(outcomes: Sequence[Outcome], folder: Path) -> Path:
+    """Write the page, and what it was made of."""
+    results = [StepResult(each.step.name, " ".join(each.step.command), each.seconds, each.failure) for each in outcomes]
+    (folder / "nightly.json").write_text(as_json(results, base_seed()))
+    write_page(folder / PAGE, collect(results, folder=folder, seed=base_seed()))
+    return folder / PAGE
+
+
 def main(names: Sequence[str]) -> int:
     known = {step.name: step for step in STEPS}
     if unknown := [name for name in names if name not in known]:
@@ -116,7 +127,7 @@ def main(names: Sequence[str]) -> int:
         return 2
     base_seed()  # the steps inherit it
     outcomes = run_steps([known[name] for name in names] or STEPS, logs=LOGS, out=sys.stdout)
-    sys.stdout.write("\n".join(summary(outcomes)) + "\n")
+    sys.stdout.write("\n".join(summary(outcomes)) + f"\nthe page is {report(outcomes, LOGS)}\n")
     return 1 if any(each.failure for each in outcomes) else 0
 
 

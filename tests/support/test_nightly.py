@@ -4,7 +4,9 @@ import io
 import sys
 from pathlib import Path
 
-from tests.support.nightly import ROOT, STEPS, Step, main, run_steps, summary
+from tests.soak.page import SoakResult
+from tests.support.nightly import PAGE, ROOT, STEPS, Step, main, report, run_steps, summary
+from tests.support.nightly_page import NightlyRun, StepResult, collect, faults, felt, figures, page
 
 
 def python(name: str, program: str, limit_s: float = 60.0) -> Step:
@@ -32,3 +34,59 @@ def test_the_steps_are_targets_that_exist() -> None:
 
 def test_an_unknown_step_is_refused() -> None:
     assert main(["simulations"]) == 2
+
+
+# --- the page
+
+
+def result(name: str, failure: str = "") -> StepResult:
+    return StepResult(name, f"make {name}", 90.0, failure)
+
+
+def test_figures_are_taken_from_the_end_of_the_logs() -> None:
+    logs = {
+        "simulate": "seed 7: passed\n12 seeds, 1 failed, 3.0 s\nacks=731 death:killed=3 fault:disk-full=2 reads=5\n",
+        "chaos": "acked=810 sent=900\nSIGKILL of an agent: 4 (2 alone), felt 9 times\n3 anomalies, seed 5\n",
+        "test-unit": "= 3 failed, 11,402 passed in 60 s =",
+    }
+    run = NightlyRun(results=[result(name) for name in logs], seed=1, logs=logs)
+    told = {text: number for number, text in figures(run)}
+    assert (told["seeds of the simulation"], told["seeds that failed"], told["acks in the simulation"]) == (
+        "12",
+        "1",
+        "731",
+    )
+    assert (told["acks in chaos"], told["anomalies in chaos"]) == ("810", "3")
+    assert faults(logs["simulate"]) == [("killed (death)", 3.0), ("disk-full (fault)", 2.0)]
+    assert felt(logs["chaos"]) == [("SIGKILL of an agent", 9.0)]
+
+
+def test_the_page_tells_failures_and_what_was_not_run() -> None:
+    run = NightlyRun(
+        results=[result("lint"), result("fuzz", "exit code 1")], seed=42, logs={"fuzz": "a <frame> broke it\n"}
+    )
+    text = page(run)
+    assert "1 of 2 steps failed" in text
+    assert "a &lt;frame&gt; broke it" in text
+    assert "TEST_SEED=42" in text
+    assert text.count("Not in this run.") == 4
+    assert "<script" not in text
+    assert "http://" not in text
+    assert "https://" not in text
+
+
+def test_curves_of_a_soak_run_are_on_the_page_the_growing_ones_first(tmp_path: Path) -> None:
+    times = [float(at) for at in range(0, 600, 5)]
+    values = {"agent 1 pss": [100 + at / 5 for at in times], "topics rows": [5.0 for _ in times]}
+    soak = SoakResult(minutes=10, warm_up_s=60, at_s=times, values=values, done={}, failed={})
+    text = page(NightlyRun(results=[result("soak", "exit code 1")], seed=1, soak=soak))
+    assert "agent 1 pss grows" in text
+    assert text.index("<b>agent 1 pss</b>") < text.index("<b>topics rows</b>")
+    assert text.count("<polyline") == 2
+
+
+def test_the_page_of_a_run_is_written_beside_its_logs(tmp_path: Path) -> None:
+    outcomes = run_steps([python("right", "print('fine')")], logs=tmp_path, out=io.StringIO())
+    assert report(outcomes, tmp_path) == tmp_path / PAGE
+    assert "All 1 steps passed" in (tmp_path / PAGE).read_text()
+    assert collect([result("soak")], folder=tmp_path, seed=1).soak is None
