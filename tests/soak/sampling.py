@@ -99,6 +99,7 @@ async def rows_of(dsn: str) -> dict[str, float]:
         runs, epochs = await connection.fetchrow(EPOCHS)
         del found["runs rows"]
         return found | {
+            "group_lag, kept for two days, unjudged": found.pop("group_lag rows"),
             "runs, more than one of an epoch, rows": float(runs - epochs),
             "runs, all, unjudged": float(runs),
             "database connections": float(await connection.fetchval(CONNECTIONS)),
