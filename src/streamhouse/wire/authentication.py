@@ -16,7 +16,7 @@ from typing import Final
 from streamhouse.broker.security.security import Security
 from streamhouse.clock import Clock
 from streamhouse.config.listener_spec import ListenerSpec
-from streamhouse.errors import AccessDenied, NotAuthenticated
+from streamhouse.errors import NotAuthenticated
 from streamhouse.model.access import Caller
 from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.failed_logins import FailedLogins
@@ -95,15 +95,7 @@ class Authenticator:
         return RequestAccess(self._security, self._anonymous(origin))
 
     async def log_in(self, authorization: Sequence[str], api_keys: Sequence[str], origin: Origin) -> RequestAccess:
-        """The rights of a request with these headers; raise `NotAuthenticated`, late, without the right ones, and
-        `AccessDenied` for callers of a tenant, who have nothing on these interfaces yet."""
-        access = await self._log_in(authorization, api_keys, origin)
-        if access.caller.tenant:
-            principal = access.caller.principal
-            raise AccessDenied(principal, operation="use", resource_type="interface", name="Kafka is for tenants only")
-        return access
-
-    async def _log_in(self, authorization: Sequence[str], api_keys: Sequence[str], origin: Origin) -> RequestAccess:
+        """The rights of a request with these headers; raise `NotAuthenticated`, late, without the right ones."""
         has_login = origin.listener.protocol.has_login
         if not has_login and not self._security.access.is_enabled:
             return self.unknown(origin)  # credentials for somebody else, such as a proxy, mean nothing

@@ -13,7 +13,7 @@ from streamhouse.broker.broker import Broker
 from streamhouse.clock import Clock
 from streamhouse.config import Address, GrpcSettings
 from streamhouse.config.listener_spec import ListenerSpec
-from streamhouse.errors import Misconfigured
+from streamhouse.errors import AccessDenied, Misconfigured
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.needs import LOGGED_IN, Needs, Right, all_of, lists, need, needs
 from streamhouse.wire.authentication import Authenticator, Origin
@@ -247,11 +247,14 @@ async def _log_in(authenticator: Authenticator, listener: ListenerSpec, user_of:
     """The rights of a call, by the credentials in its metadata."""
     metadata = [(key.lower(), str(value)) for key, value in context.invocation_metadata() or ()]
     host = host_of(client_of(context.peer()))
-    return await authenticator.log_in(
+    access = await authenticator.log_in(
         [value for key, value in metadata if key == "authorization"],
         [value for key, value in metadata if key == "x-api-key"],
         Origin(listener=listener, host=host, certified=user_of(certificate_of(context))),
     )
+    if access.caller.tenant:
+        raise AccessDenied(access.caller.principal, operation="use", resource_type="interface", name="gRPC")
+    return access
 
 
 def _bind(server: Any, address: Address, credentials: Any) -> Address:

@@ -20,7 +20,7 @@ from streamhouse.clock import Clock
 from streamhouse.errors import NotAuthenticated, Retriable, StreamhouseError
 from streamhouse.wire.authentication import Authenticator
 from streamhouse.wire.authorization import RequestAccess
-from streamhouse.wire.http.errors import error_response
+from streamhouse.wire.http.errors import TENANT, error_response
 from streamhouse.wire.http.routes.schemas import V1_JSON, is_registry_path
 from streamhouse.wire.http.routes.schemas import error_response as registry_response
 from streamhouse.wire.http.routes.schemas_errors import registry_error
@@ -57,6 +57,7 @@ class Authentication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             scope[ACCESS] = access = await self._log_in(scope)
+            TENANT.set(access.caller.tenant)
         except (NotAuthenticated, Retriable) as error:
             await _refusal(scope, error)(scope, receive, send)
         else:

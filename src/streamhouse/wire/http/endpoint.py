@@ -20,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from streamhouse.wire.authorization import RequestAccess
+from streamhouse.wire.http import tenants
 from streamhouse.wire.http.errors import FieldError, Malformed, MethodNotAllowed
 from streamhouse.wire.http.operations import JSON, PATH_PARAMETERS, Call, Header, Operation
 from streamhouse.wire.http.request_body import RequestBodies, content_type, negotiate_type
@@ -121,6 +122,8 @@ class Endpoint:
             with access.acts() as acts:
                 answer = await operation.handler(await self._check(request, operation, access))
                 acts.end()
+            if tenant := access.caller.tenant:
+                answer = tenants.leave(tenant, operation, answer)
             if operation.method == "GET":
                 access.recheck()  # it may have waited for records
             await answer(scope, receive, send)
@@ -128,6 +131,9 @@ class Endpoint:
     async def _check(self, request: Request, operation: Operation[Any, Any], access: RequestAccess) -> Call[Any, Any]:
         """Check a request and return it as a call: rights before anything that the caller could learn from."""
         path = read_path(request.path_params)
+        if tenant := access.caller.tenant:
+            tenants.require_served(access.caller, operation)
+            path = tenants.enter_path(tenant, path)
         access.require_early(operation.needs, path.__getitem__)
         accepted = negotiate_type(request.headers.get("accept"), operation.answer_types)
         query = read_query(request, operation.query)
@@ -139,6 +145,9 @@ class Endpoint:
             if media_type == JSON and operation.body is not None:
                 data = await self._bodies.read(request, limit=operation.max_body_bytes)
                 body = decode_json(data, operation.body)
+        if tenant and operation.name in tenants.SERVED:
+            tenants.enter(tenant, query)
+            tenants.enter(tenant, body)
         return Call(
             request=request,
             query=query,

@@ -10,6 +10,7 @@ Leaves      error texts to the code that raises
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from http import HTTPStatus
 from typing import Final
 
@@ -19,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from streamhouse import errors
+from streamhouse.model.tenant import without_tenant
 from streamhouse.telemetry import request_id
 
 log = logging.getLogger(__name__)
@@ -286,16 +288,33 @@ def status_of(error: errors.StreamhouseError) -> int:
 def problem_of(error: errors.StreamhouseError) -> Problem:
     name = type(error).__name__
     field_errors = error.field_errors if isinstance(error, Refusal) else ()
-    return Problem(
-        type=f"urn:streamhouse:error:{name}",
-        title=name,
-        status=status_of(error),
-        detail=str(error),
-        errors=field_errors,
+    return _in_tenant(
+        Problem(
+            type=f"urn:streamhouse:error:{name}",
+            title=name,
+            status=status_of(error),
+            detail=str(error),
+            errors=field_errors,
+        )
+    )
+
+
+TENANT: Final = ContextVar("tenant", default="")
+"""The tenant of the request's caller, in whose names errors are told."""
+
+
+def _in_tenant(problem: Problem) -> Problem:
+    if not (tenant := TENANT.get()):
+        return problem
+    return msgspec.structs.replace(
+        problem,
+        detail=without_tenant(tenant, problem.detail),
+        errors=[msgspec.structs.replace(each, reason=without_tenant(tenant, each.reason)) for each in problem.errors],
     )
 
 
 def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    problem = _in_tenant(problem)
     if not problem.request_id:
         problem = msgspec.structs.replace(problem, request_id=request_id.get())
     return Response(msgspec.json.encode(problem), status_code=problem.status, media_type=PROBLEM_JSON, headers=headers)

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from streamhouse.model.access import Caller
 from streamhouse.model.needs import Needs
+from streamhouse.model.tenant import unqualified
 from streamhouse.wire.authorization import RequestAccess
 
 JSON: Final = "application/json"
@@ -87,6 +88,10 @@ class Call(Generic[Q, B]):
     @property
     def caller(self) -> Caller:
         return self.access.caller
+
+    def shown(self, name: str) -> str:
+        """A name as the caller knows it."""
+        return (unqualified(self.caller.tenant, name) or "") if self.caller.tenant else name
 
     @property
     def topic(self) -> str:

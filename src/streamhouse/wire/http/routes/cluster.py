@@ -12,6 +12,7 @@ from streamhouse import __version__
 from streamhouse.broker.broker import Broker
 from streamhouse.model.cluster import Session
 from streamhouse.model.needs import LOGGED_IN
+from streamhouse.model.tenant import cluster_id_of
 from streamhouse.wire.http.operations import Call, NoQuery, Operation, json_response
 
 
@@ -38,12 +39,12 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
 def operations(broker: Broker, *, cluster_id: str, grpc: str | None) -> list[Operation[Any, Any]]:
     """`grpc` is this agent's gRPC address."""
 
-    async def get_cluster(_: Call[NoQuery, None]) -> Response:
+    async def get_cluster(call: Call[NoQuery, None]) -> Response:
         own = broker.node_id
         agents = broker.agents()
         return json_response(
             ClusterView(
-                cluster_id=cluster_id,
+                cluster_id=cluster_id_of(call.caller.tenant, cluster_id) if call.caller.tenant else cluster_id,
                 version=__version__,
                 node=own,
                 bootstrap=",".join(str(each.kafka) for each in agents),

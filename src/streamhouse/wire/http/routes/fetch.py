@@ -34,6 +34,7 @@ from streamhouse.wire.http.records.formats import Registry, Viewer
 from streamhouse.wire.http.records.pages import fetch, partition_page, topic_page
 from streamhouse.wire.http.records.schema_encoding import SchemaEncoding
 from streamhouse.wire.http.records.streams import Events, JsonMemory, Lines, PageResponse, StreamResponse, Streams
+from streamhouse.wire.http.records.tenant_schemas import schemas_for
 from streamhouse.wire.http.records.topic_reader import first_offset, open_topic_reader, size_of
 from streamhouse.wire.http.records.types import ReadFormat, RecordView
 
@@ -143,10 +144,11 @@ class ReadingCalls:
 
         async def write() -> Response:
             call.access.recheck()  # it may have waited for memory
+            viewer = query.viewer(schemas_for(call.caller, self._registry), self._encoding)
             page = Page(
-                topic=call.topic,
+                topic=call.shown(call.topic),
                 partition=call.partition,
-                records=await query.viewer(self._registry, self._encoding).views(call.partition, records.records),
+                records=await viewer.views(call.partition, records.records),
                 next_offset=records.next_offset,
                 high_watermark=records.high_watermark,
                 log_start=records.log_start,
@@ -180,7 +182,7 @@ class ReadingCalls:
             framing = Lines() if call.accepted == NDJSON else Events(reconnect_s=self._settings.reconnect_s)
             return StreamResponse(
                 tail,
-                query.viewer(self._registry, self._encoding),
+                query.viewer(schemas_for(call.caller, self._registry), self._encoding),
                 framing,
                 streams=self._streams,
                 settings=self._settings,
@@ -200,10 +202,10 @@ class ReadingCalls:
 
         async def write() -> Response:
             call.access.recheck()
-            viewer, records = query.viewer(self._registry, self._encoding), list[RecordView]()
+            viewer, records = query.viewer(schemas_for(call.caller, self._registry), self._encoding), list[RecordView]()
             for piece in pieces:
                 records += await viewer.views(piece.partition, piece.records)
-            return json_response(TopicPage(topic=topic.name, records=records, cursor=tail.cursor))
+            return json_response(TopicPage(topic=call.shown(topic.name), records=records, cursor=tail.cursor))
 
         return PageResponse(sum(piece.size_bytes for piece in pieces), write, memory=self._memory)
 

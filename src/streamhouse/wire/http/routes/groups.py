@@ -177,7 +177,7 @@ class GroupCalls:
 
     async def _visible_groups(self, access: RequestAccess) -> Sequence[ListedGroup]:
         groups = await self._broker.records.groups()
-        if access.allows_cluster(AclOperation.DESCRIBE):
+        if access.allows_cluster(AclOperation.DESCRIBE) and not access.caller.tenant:
             return groups
         return [each for each in groups if access.allows(AclOperation.DESCRIBE, ResourceType.GROUP, each.group_id)]
 

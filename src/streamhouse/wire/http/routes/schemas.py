@@ -20,11 +20,13 @@ from streamhouse import __version__
 from streamhouse.broker.broker import Broker
 from streamhouse.errors import StreamhouseError
 from streamhouse.model.needs import LOGGED_IN, OPEN, Needs
-from streamhouse.wire.http.errors import headers_of_error
+from streamhouse.model.tenant import cluster_id_of, without_tenant
+from streamhouse.wire.http.errors import TENANT, headers_of_error
 from streamhouse.wire.http.request_body import RequestBodies, content_type, negotiate_type
 from streamhouse.wire.http.routes import schemas_config, schemas_ids, schemas_subjects
 from streamhouse.wire.http.routes.schemas_errors import RegistryError, registry_error
 from streamhouse.wire.http.routes.schemas_requests import ENVELOPE_BYTES, Entry, RegistryCall, Table
+from streamhouse.wire.http.routes.schemas_tenants import enter, leave
 from streamhouse.wire.http.scope import access_of
 
 log = logging.getLogger(__name__)
@@ -76,13 +78,16 @@ class Registry:
             match = self._table.find(request.method, request.scope["raw_path"])
             if request.method in ("POST", "PUT"):
                 content_type(request.headers.get("content-type"), SENT_TYPES)
+            access = access_of(request.scope)
+            if tenant := access.caller.tenant:
+                match = enter(access.caller, match)
             call = RegistryCall(
                 request=request,
                 bodies=self._bodies,
                 path=match.path,
                 context=match.context,
                 max_body_bytes=self._max_body_bytes,
-                access=access_of(request.scope),
+                access=access,
             )
             with call.access.acts() as acts:
                 async with call.access.watched():
@@ -91,6 +96,8 @@ class Registry:
                 acts.end()
         except StreamhouseError as error:
             return error_response(registry_error(error), error, media_type)
+        if tenant:
+            answer = leave(tenant, answer)
         if isinstance(answer, Response):
             answer.headers["content-type"] = media_type
             return answer
@@ -107,7 +114,8 @@ def require(call: RegistryCall, needs: Needs) -> None:
 def error_response(registry_error: RegistryError, error: StreamhouseError, media_type: str) -> Response:
     if registry_error.status >= 500:
         log.warning("the registry failed", extra={"why": str(error)})
-    body = _ENCODER.encode({"error_code": registry_error.error_code, "message": registry_error.message})
+    message = without_tenant(tenant, registry_error.message) if (tenant := TENANT.get()) else registry_error.message
+    body = _ENCODER.encode({"error_code": registry_error.error_code, "message": message})
     return Response(body, status_code=registry_error.status, media_type=media_type, headers=headers_of_error(error))
 
 
@@ -117,8 +125,9 @@ def about(cluster_id: str) -> list[Entry]:
     async def root(_: RegistryCall) -> Any:
         return {}
 
-    async def identity(_: RegistryCall) -> Any:
-        return {"scope": {"path": [], "clusters": {"kafka-cluster": cluster_id, "schema-registry-cluster": "schemas"}}}
+    async def identity(call: RegistryCall) -> Any:
+        shown = cluster_id_of(call.tenant, cluster_id) if call.tenant else cluster_id
+        return {"scope": {"path": [], "clusters": {"kafka-cluster": shown, "schema-registry-cluster": "schemas"}}}
 
     async def version(_: RegistryCall) -> Any:
         return {"version": __version__, "commitId": ""}

@@ -95,7 +95,8 @@ class _Rules:
     async def set_config(self, call: RegistryCall) -> Any:
         body = await call.body(ConfigBody)
         if isinstance(body.alias, str) and body.alias:
-            call.require_subject(Operation.READ, call.subject().beside(body.alias))
+            body = msgspec.structs.replace(body, alias=call.name_of_subject(body.alias))
+            call.require_subject(Operation.READ, call.subject().beside(str(body.alias)))
         config = dict(await self._schemas.set_config(call.subject(), body.changes()))
         if "compatibilityLevel" in config:  # PUT has one name for the level in request and response, GET another one
             config["compatibility"] = config.pop("compatibilityLevel")

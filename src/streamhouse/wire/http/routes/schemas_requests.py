@@ -29,6 +29,7 @@ from streamhouse.model.schema import (
     Subject,
     context_name,
 )
+from streamhouse.model.tenant import qualified
 from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.http.request_body import RequestBodies
 from streamhouse.wire.http.routes.schemas_errors import RegistryFault, invalid_body, invalid_version
@@ -67,11 +68,14 @@ class SchemaBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     deleted: bool | None = None
     propagate_schema_tags: bool | None = None
 
-    def proposal(self) -> Proposal:
+    def proposal(self, name_of: Callable[[str], str]) -> Proposal:
+        """The schema; `name_of` finds the name of a subject that it refers to."""
         return Proposal(
             type=self.schema_type or "AVRO",
             text=self.schema or "",
-            references=tuple(Reference(each.name, each.subject, each.version) for each in self.references or ()),
+            references=tuple(
+                Reference(each.name, name_of(each.subject), each.version) for each in self.references or ()
+            ),
             metadata=_json_text(self.metadata),
             rule_set=_json_text(self.rule_set),
             schema_id=None if self.id is None or self.id < 0 else self.id,
@@ -110,6 +114,16 @@ class RegistryCall:
 
     def allows_subject(self, operation: Operation, subject: Subject) -> bool:
         return self.access.allows(operation, ResourceType.SUBJECT, str(subject))
+
+    # --- tenants
+
+    @property
+    def tenant(self) -> str:
+        return self.access.caller.tenant
+
+    def name_of_subject(self, name: str) -> str:
+        """The name, inside the cluster, of the subject that the caller calls so."""
+        return qualified(self.tenant, name) if self.tenant and name else name
 
     # --- the path
 
@@ -172,6 +186,9 @@ class RegistryCall:
 
     def prefix(self, default: str) -> tuple[str | None, str]:
         """The context and the name prefix of the subjects to list; context None: all contexts."""
+        if self.tenant:  # it has one context
+            named = self.request.query_params.get("subjectPrefix", "").removeprefix(EVERY_CONTEXT)
+            return DEFAULT_CONTEXT, qualified(self.tenant, named)
         text = self.request.query_params.get("subjectPrefix", default if self.context is None else "")
         if text.startswith(EVERY_CONTEXT):
             return None, text.removeprefix(EVERY_CONTEXT)
@@ -197,7 +214,7 @@ class RegistryCall:
 
     async def proposal(self) -> Proposal:
         """The schema in the body; raise `AccessDenied` unless the caller may read what it refers to."""
-        proposal = (await self.body(SchemaBody, limit=self.max_body_bytes)).proposal()
+        proposal = (await self.body(SchemaBody, limit=self.max_body_bytes)).proposal(self.name_of_subject)
         for reference in proposal.references:
             self.require_subject(Operation.READ, self.subject().beside(reference.subject))
         return proposal

@@ -27,6 +27,7 @@ from streamhouse.wire.http.records.pages import each_of
 from streamhouse.wire.http.records.schema_encoding import SchemaEncoding
 from streamhouse.wire.http.records.search import Conditions, JsonCondition, Range, Room, Search, parse_path
 from streamhouse.wire.http.records.streams import JsonMemory, PageResponse
+from streamhouse.wire.http.records.tenant_schemas import schemas_for
 from streamhouse.wire.http.records.topic_reader import TooLargeForJson, first_offset, read_cursor, size_of, write_cursor
 from streamhouse.wire.http.records.types import PartitionNumber, ReadFormat, RecordView
 
@@ -103,6 +104,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     searched: Searched
 
 
+SearchCall = Call[NoQuery, SearchRequest]
+
+
 class SearchCalls:
     def __init__(self, broker: Broker, registry: Registry, encoding: SchemaEncoding, memory: JsonMemory) -> None:
         self._broker = broker
@@ -137,7 +141,7 @@ class SearchCalls:
         try:
             async with aclosing(search.run(ranges, room=room, max_bytes=request.max_bytes)) as found:
                 async for number, records in found:
-                    held = await self._held(request, number, records, conditions) if decodes else records
+                    held = await self._held(call, number, records, conditions) if decodes else records
                     matches += [(number, record) for record in held]
                     if len(matches) >= request.limit:
                         del matches[request.limit :]
@@ -161,25 +165,28 @@ class SearchCalls:
             call.access.recheck()  # it may have waited for memory
             views = list[RecordView]()
             for number, of_partition in groupby(matches, key=itemgetter(0)):
-                async for part in self._views(request, number, [record for _, record in of_partition]):
+                async for part in self._views(call, number, [record for _, record in of_partition]):
                     views += part
             cursor = write_cursor(topic.topic_id, offsets) if searched.left else None
-            return json_response(Found(topic=topic.name, records=views, cursor=cursor, searched=searched))
+            return json_response(Found(topic=call.shown(topic.name), records=views, cursor=cursor, searched=searched))
 
         return PageResponse(sum(size_of(record) for _, record in matches), write, memory=self._memory)
 
     async def _held(
-        self, request: SearchRequest, number: int, records: list[StoredRecord], conditions: Conditions
+        self, call: SearchCall, number: int, records: list[StoredRecord], conditions: Conditions
     ) -> list[StoredRecord]:
         """The records whose values, decoded by their schemas, are what is looked for."""
-        views = [each async for part in self._views(request, number, records) for each in part]
+        views = [each async for part in self._views(call, number, records) for each in part]
         return [record for record, view in zip(records, views, strict=True) if conditions.hold_in_value(view.value)]
 
     async def _views(
-        self, request: SearchRequest, number: int, records: list[StoredRecord]
+        self, call: SearchCall, number: int, records: list[StoredRecord]
     ) -> AsyncGenerator[list[RecordView], None]:
         viewer = Viewer(
-            self._registry, self._encoding, key_format=request.key_format, value_format=request.value_format
+            schemas_for(call.caller, self._registry),
+            self._encoding,
+            key_format=call.body.key_format,
+            value_format=call.body.value_format,
         )
         for start in range(0, len(records), VIEWS_AT_ONCE):
             yield await viewer.views(number, records[start : start + VIEWS_AT_ONCE])

@@ -17,7 +17,8 @@ GET    /v1/quotas                    limits of users, client ids and addresses
 PUT    /v1/quotas                    {"entity": {"user": "alice"}, "limits": {"producer_byte_rate": 1e6}}; null removes
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -26,7 +27,7 @@ from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.security.security import Security
-from streamhouse.errors import InvalidAcl, InvalidConfig
+from streamhouse.errors import InvalidAcl, InvalidConfig, UnknownKey
 from streamhouse.model.access import (
     ANY,
     USER,
@@ -37,11 +38,23 @@ from streamhouse.model.access import (
     Permission,
     Principal,
     ResourceType,
+    acl_in_tenant,
+    acl_of_tenant,
+    check_acl,
 )
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.credentials import ApiKey, User
 from streamhouse.model.needs import LOGGED_IN, Needs, Right, all_of, need, needs
-from streamhouse.model.quota import ADDRESS_ENTITY, CLIENT_ENTITY, USER_ENTITY, Quota, QuotaEntity
+from streamhouse.model.quota import (
+    ADDRESS_ENTITY,
+    CLIENT_ENTITY,
+    USER_ENTITY,
+    Quota,
+    QuotaEntity,
+    entity_in_tenant,
+    entity_of_tenant,
+)
+from streamhouse.model.tenant import tenant_of
 from streamhouse.wire.http.operations import MAX_BODY_BYTES, Call, NoQuery, Operation, json_response
 
 TAG: Final = "security"
@@ -239,8 +252,13 @@ class SecurityCalls:
         return json_response(CreatedKey(key=_key(key), api_key=text), status=201)
 
     async def revoke_key(self, call: Call[NoQuery, None]) -> Response:
-        key_id = call.path["key"]
-        own = [key.key_id for key in await self._security.users.keys() if _is_self(call.access.caller, key.principal)]
+        key_id, caller = call.path["key"], call.access.caller
+        keys = await self._security.users.keys()
+        if caller.tenant:
+            keys = [key for key in keys if tenant_of(key.principal.name) == caller.tenant]
+            if key_id not in [key.key_id for key in keys]:
+                raise UnknownKey(key_id)
+        own = [key.key_id for key in keys if _is_self(caller, key.principal)]
         if key_id not in own:
             call.access.require_cluster(AclOperation.ALTER)
         await self._security.users.revoke_key(key_id)
@@ -249,19 +267,24 @@ class SecurityCalls:
     # --- access rules
 
     async def list_acls(self, call: Call[RuleQuery, None]) -> Response:
-        found = await self._security.access.acls(_filter(call.query))
-        return json_response(RuleViews(acls=[_rule(each) for each in found]))
+        tenant = call.caller.tenant
+        found = await self._security.access.acls(_filter(call.query, tenant))
+        return json_response(RuleViews(acls=_rules(found, tenant)))
 
     async def create_acls(self, call: Call[NoQuery, Rules]) -> Response:
-        await self._security.access.add_acls([_acl(each) for each in call.body.acls])
+        tenant, acls = call.caller.tenant, [_acl(each) for each in call.body.acls]
+        for each in acls:
+            check_acl(each)
+        await self._security.access.add_acls([acl_of_tenant(tenant, each) for each in acls] if tenant else acls)
         return json_response(RuleViews(acls=list(call.body.acls)), status=201)
 
     async def delete_acls(self, call: Call[RuleQuery, None]) -> Response:
-        selected = _filter(call.query)
-        if selected == AclFilter():
+        tenant = call.caller.tenant
+        selected = _filter(call.query, tenant)
+        if selected == AclFilter(tenant=tenant):
             raise InvalidAcl("name the rules to delete by at least one field, for example ?principal=User:alice")
         [deleted] = await self._security.access.delete_acls([selected])
-        return json_response(RuleViews(acls=[_rule(each) for each in deleted]))
+        return json_response(RuleViews(acls=_rules(deleted, tenant)))
 
     # --- roles
 
@@ -281,10 +304,17 @@ class SecurityCalls:
     # --- quotas
 
     async def list_quotas(self, call: Call[NoQuery, None]) -> Response:
-        return json_response(QuotaViews(quotas=[_quota(each) for each in await self._security.quotas.list()]))
+        tenant, quotas = call.caller.tenant, await self._security.quotas.list()
+        if tenant:
+            shown = ((entity_in_tenant(tenant, each.entity), each) for each in quotas)
+            quotas = [replace(each, entity=entity) for entity, each in shown if entity is not None]
+        return json_response(QuotaViews(quotas=[_quota(each) for each in quotas]))
 
     async def set_quota(self, call: Call[NoQuery, QuotaChange]) -> Response:
-        return json_response(_quota(await self._security.quotas.alter(_entity(call.body.entity), call.body.limits)))
+        tenant, entity = call.caller.tenant, _entity(call.body.entity)
+        stored = entity_of_tenant(tenant, entity) if tenant else entity
+        changed = await self._security.quotas.alter(stored, call.body.limits)
+        return json_response(_quota(replace(changed, entity=entity)))
 
 
 def _is_self(caller: Caller, principal: Principal) -> bool:
@@ -320,6 +350,12 @@ def _rule(acl: Acl) -> Rule:
     )
 
 
+def _rules(acls: Iterable[Acl], tenant: str) -> list[Rule]:
+    """Stored rules as the caller knows them."""
+    shown = (acl_in_tenant(tenant, acl) for acl in acls) if tenant else acls
+    return [_rule(acl) for acl in shown if acl is not None]
+
+
 def _acl(rule: Rule) -> Acl:
     return Acl(
         principal=Principal.parse(rule.principal),
@@ -332,7 +368,7 @@ def _acl(rule: Rule) -> Acl:
     )
 
 
-def _filter(query: RuleQuery) -> AclFilter:
+def _filter(query: RuleQuery, tenant: str) -> AclFilter:
     return AclFilter(
         resource_type=None if query.resource_type is None else _member(ResourceType, query.resource_type),
         name=query.name,
@@ -342,6 +378,7 @@ def _filter(query: RuleQuery) -> AclFilter:
         host=query.host,
         operation=None if query.operation is None else _member(AclOperation, query.operation),
         permission=None if query.permission is None else _member(Permission, query.permission),
+        tenant=tenant,
     )
 
 

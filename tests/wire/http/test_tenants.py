@@ -1,0 +1,312 @@
+"""Two tenants with the same names over HTTP and the schema registry: nobody can tell whether the other one is there.
+
+As in `tests/wire/kafka/test_tenants.py`, the oracle doesn't ask how names are translated: all operations are asked in
+two clusters, of which one has a neighbour with everything of the same names, by users who may do everything there is.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from streamhouse.config import HttpSettings, KafkaSettings, SecuritySettings
+from streamhouse.config.listener_spec import ListenerSpec
+from streamhouse.model.names import TopicPartition
+from streamhouse.model.record import Acks, NewRecord
+from streamhouse.wire.http import tenants
+from streamhouse.wire.http.app import make_app
+from streamhouse.wire.http.endpoint import Endpoint
+from streamhouse.wire.http.operations import Operation
+from tests.broker.conftest import MakeWorld
+from tests.broker.transactions.support import Producer
+from tests.wire.http.test_access_matrix import BODIES, Route, routes_of
+from tests.wire.security import ADMIN, LOGIN_LISTENER, PASSWORD, SecureWorld, basic, secure_world, serving
+
+SCHEMA: Final = '{"type":"record","name":"Order","fields":[{"name":"acme_only","type":"string"}]}'
+ACME, BETA = "acme~admin", "beta~admin"
+SECURITY: Final = SecuritySettings(
+    authorization="acls",
+    bootstrap_user=ADMIN,
+    super_users=f"User:{ACME},User:{BETA}",
+    failed_login_delay_s=0,
+    listener_tenants="BETA:beta",
+)
+KAFKA: Final = KafkaSettings(listen="INSIDE://127.0.0.1:9092,BETA://127.0.0.1:9094")
+BETA_LISTENER: Final = ListenerSpec(name="BETA", bind=LOGIN_LISTENER.bind, protocol=LOGIN_LISTENER.protocol)
+READ_BACK: Final = (
+    "/v1/topics",
+    "/v1/topics/orders",
+    "/v1/topics/orders/records?from=earliest",
+    "/v1/groups",
+    "/v1/users",
+    "/v1/keys",
+    "/v1/acls",
+    "/v1/quotas",
+    "/v1/transactions",
+    "/subjects",
+    "/subjects/orders-value/versions/1",
+    "/config/orders-value",
+)
+"""What shows whether anything of a tenant was changed."""
+
+CHANGEABLE: Final = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{16,64}|sk-[\w-]+|"
+    r'"(?:[a-z_]*_ms|ts|producer_id|fresh_at|epoch|cursor|api_key|request_id|bytes|scanned_bytes|flushed_end)":"?[^,}\]"]*"?'
+)
+
+
+async def tenants_world(make_world: MakeWorld, *users: str) -> SecureWorld:
+    secure = await secure_world(make_world, security=SECURITY, kafka=KAFKA, http=HttpSettings(failures_per_s=100_000))
+    secure.world.run(secure.broker)
+    await secure.world.clock.advance(0)
+    for user in users:
+        await secure.broker.security.users.create(user, PASSWORD)
+    return secure
+
+
+async def populate(secure: SecureWorld, http: httpx.AsyncClient, tenant: str) -> None:
+    """Everything of which a cluster can have some, under the names that all samples have."""
+    headers = basic(f"{tenant}~admin")
+
+    async def do(method: str, path: str, body: Any) -> None:
+        async with asyncio.timeout(5):
+            answer = await http.request(method, path, json=body, headers=headers)
+        assert answer.is_success, answer.text
+
+    await do("POST", "/v1/topics", {"name": "orders", "partitions": 3})
+    await do(
+        "POST", "/v1/topics/orders/records", {"records": [{"key": "k", "value": {"of": "somebody"}, "partition": 0}]}
+    )
+    await do("POST", "/v1/groups/billing/reset", {"to": "earliest", "topics": [{"topic": "orders"}]})
+    await do("POST", "/v1/users", {"name": "carol", "password": PASSWORD})
+    await do("POST", "/v1/keys", {"principal": "User:carol"})
+    rule = {"principal": "User:carol", "operation": "read", "resource_type": "topic", "name": "orders"}
+    await do("POST", "/v1/acls", {"acls": [rule, {**rule, "name": "*"}, {**rule, "resource_type": "subject"}]})
+    await do("PUT", "/v1/quotas", {"entity": {"user": "carol"}, "limits": {"producer_byte_rate": 1e9}})
+    await do("POST", "/subjects/orders-value/versions", {"schema": SCHEMA})
+    await do("PUT", "/config/orders-value", {"compatibility": "FULL"})
+    producer = await Producer(secure.broker, f"{tenant}~payments-1").init()
+    await producer.send(b"open", name=TopicPartition(f"{tenant}~orders", 2))
+
+
+async def send(http: httpx.AsyncClient, route: Route, user: str) -> str:
+    """What somebody sees of an answer, without what differs from one cluster to the next."""
+    body = BODIES.get(route.name, {} if route.method in ("POST", "PUT", "PATCH") else None)
+    request = http.build_request(route.method, route.url, json=body, headers=basic(user))
+    try:
+        async with asyncio.timeout(0.5):
+            answer = await http.send(request)
+    except TimeoutError:
+        return "waits"
+    headers = {name: value for name, value in answer.headers.items() if name in ("location", "content-type")}
+    shown = f"{route.name} {answer.status_code} {headers} {answer.text}"
+    assert "acme" not in shown.replace("acme_only", ""), shown
+    assert "~" not in shown, shown
+    return CHANGEABLE.sub("_", shown)
+
+
+@pytest.mark.parametrize("is_populated", [False, True], ids=["nothing", "the-same"])
+async def test_a_tenant_can_not_tell_whether_there_is_another(make_world: MakeWorld, *, is_populated: bool) -> None:
+    async with AsyncExitStack() as stack:
+        alone, beside = [await tenants_world(make_world, BETA, ACME) for _ in range(2)]
+        clients = [await stack.enter_async_context(serving(each.broker)) for each in (alone, beside)]
+        await populate(beside, clients[1], "acme")
+        before = await read_back(clients[1])
+        if is_populated:
+            for world, client in zip((alone, beside), clients, strict=True):
+                await populate(world, client, "beta")
+        for route in routes_of(beside.broker):
+            shown = [await send(client, route, BETA) for client in clients]
+            assert shown[0] == shown[1], route
+            assert await read_back(clients[1]) == before, route
+
+
+async def read_back(http: httpx.AsyncClient) -> Sequence[tuple[int, str]]:
+    answers = [await http.get(path, headers=basic(ACME)) for path in READ_BACK]
+    assert {each.status_code for each in answers} == {200}, [each.text for each in answers]
+    return [(each.status_code, re.sub(r'"(?:last_used|request_id)[^,}]*', "_", each.text)) for each in answers]
+
+
+def operations_of(secure: SecureWorld) -> list[Operation[Any, Any]]:
+    app: Any = make_app(secure.broker, CollectorRegistry()).app
+    endpoints = [getattr(route, "endpoint", None) for route in app.app.routes]
+    return [each for endpoint in endpoints if isinstance(endpoint, Endpoint) for each in endpoint.operations]
+
+
+async def test_each_operation_is_served_to_tenants_or_refused(secure: SecureWorld) -> None:
+    """Who adds an operation says here whether tenants have it, and in `SERVED`, what of it names something."""
+    assert {each.name for each in operations_of(secure)} == tenants.SERVED | REFUSED | OPEN
+
+
+OPEN: Final = {"exchange_code", "get_login", "get_openapi", "live", "ready", "show_docs", "show_docs_part"}
+REFUSED: Final = {
+    "ask_sql",
+    "beat_sql_worker",
+    "beat_supervisor",
+    "cancel_sql",
+    "change_role",
+    "change_view_rows",
+    "complete_sql",
+    "delete_pipeline",
+    "delete_table",
+    "discard",
+    "drain_agent",
+    "drop_sql_worker",
+    "end_hold",
+    "examine",
+    "flush_topic",
+    "get_last_commit",
+    "get_metrics",
+    "get_pipeline",
+    "get_settings",
+    "get_table",
+    "get_view",
+    "hold_partitions",
+    "leave_supervisor",
+    "list_agents",
+    "list_logs",
+    "list_pipelines",
+    "list_roles",
+    "list_segments",
+    "list_sql_workers",
+    "list_supervisors",
+    "list_tables",
+    "list_views",
+    "metrics",
+    "move_partition",
+    "pause_pipeline",
+    "pipeline_events",
+    "place_segments",
+    "plan_maintenance",
+    "plan_reading",
+    "put_pipeline",
+    "put_table",
+    "replace_runs",
+    "restart_pipeline",
+    "resume_pipeline",
+    "trace_reads",
+    "undrain_agent",
+    "validate_sql",
+    "view_rows",
+}
+
+
+async def test_every_text_of_what_is_served_is_classified(secure: SecureWorld) -> None:
+    for each in operations_of(secure):
+        if each.name in tenants.SERVED:
+            for kind in (each.query, each.body, each.answer, each.also_answer, *each.other_statuses.values()):
+                if kind is not None:
+                    tenants.plan_of(kind)
+
+
+@pytest.fixture
+async def secure(make_world: MakeWorld) -> SecureWorld:
+    return await tenants_world(make_world, ACME, BETA)
+
+
+@pytest.fixture
+async def http(secure: SecureWorld) -> AsyncIterator[httpx.AsyncClient]:
+    async with serving(secure.broker) as client:
+        yield client
+
+
+async def test_a_super_user_of_a_tenant_gets_nothing_that_is_no_tenants(
+    secure: SecureWorld, http: httpx.AsyncClient
+) -> None:
+    for route in routes_of(secure.broker):
+        if route.name in REFUSED - OPEN:
+            answer = await http.request(route.method, route.url, json={}, headers=basic(ACME))
+            assert answer.status_code == 403, route
+
+
+async def test_a_listener_tells_the_tenant_too(secure: SecureWorld) -> None:
+    async with serving(secure.broker, listener=BETA_LISTENER) as http:
+        me = await http.get("/v1/whoami", headers=basic("admin"))
+        assert me.json() == {
+            "principal": "User:admin",
+            "groups": [],
+            "host": "127.0.0.1",
+            "listener": "BETA",
+            "unrestricted": False,
+        }
+        for user in (ACME, BETA, "carol"):
+            assert (await http.get("/v1/whoami", headers=basic(user))).status_code == 401
+        token = secure.token("Agent")
+        assert (await http.get("/v1/whoami", headers={"authorization": f"Bearer {token}"})).status_code == 401
+
+
+async def test_operators_see_full_names(secure: SecureWorld, http: httpx.AsyncClient) -> None:
+    await populate(secure, http, "acme")
+    topics = (await http.get("/v1/topics", headers=basic(ADMIN))).json()["topics"]
+    assert [each["name"] for each in topics] == ["acme~orders"]
+    assert (await http.get("/v1/topics/acme~orders", headers=basic(ADMIN))).status_code == 200
+
+
+async def test_a_schema_of_another_tenant_decodes_no_records(secure: SecureWorld, http: httpx.AsyncClient) -> None:
+    await populate(secure, http, "acme")
+    await http.post("/v1/topics", json={"name": "mine"}, headers=basic(BETA))
+    stored = (await http.get("/subjects/orders-value/versions/1", headers=basic(ACME))).json()
+    value = b"\x00" + stored["id"].to_bytes(4, "big") + b"\x06abc"
+    await secure.broker.records.publish("beta~mine", [NewRecord(value)], acks=Acks.WAL, timeout_s=5)
+    path = "/v1/topics/mine/records?from=earliest&value_format=schema"
+    page = await http.get(path, headers=basic(BETA))
+    assert "acme_only" not in page.text
+    await secure.broker.records.publish("acme~orders", [NewRecord(value, partition=1)], acks=Acks.WAL, timeout_s=5)
+    page = await http.get(path.replace("mine", "orders"), headers=basic(ACME))
+    assert "acme_only" in page.text
+
+
+async def test_an_error_in_a_stream_has_the_tenants_names(secure: SecureWorld, http: httpx.AsyncClient) -> None:
+    await populate(secure, http, "acme")
+    answer = await http.get("/v1/topics/nothing/records", headers=basic(ACME))
+    assert answer.status_code == 404
+    assert "nothing" in answer.text
+    assert "acme" not in answer.text
+
+
+async def test_the_registrys_own_level_is_the_operators(secure: SecureWorld, http: httpx.AsyncClient) -> None:
+    for method, path, body in (
+        ("PUT", "/config", {"compatibility": "NONE"}),
+        ("DELETE", "/config", None),
+        ("PUT", "/mode", {"mode": "READONLY"}),
+        ("DELETE", "/mode", None),
+        ("GET", "/contexts", None),
+        ("GET", "/contexts/.other/subjects", None),
+    ):
+        answer = await http.request(method, path, json=body, headers=basic(ACME))
+        assert answer.status_code == 403, (method, path)
+
+
+async def test_references_are_to_subjects_of_the_tenant(secure: SecureWorld, http: httpx.AsyncClient) -> None:
+    base = '{"type":"record","name":"Base","fields":[]}'
+    user = '{"type":"record","name":"User","fields":[{"name":"base","type":"Base"}]}'
+    reference = {"name": "Base", "subject": "base", "version": 1}
+    for tenant, status in ((ACME, 200), (BETA, 422)):
+        if tenant == ACME:
+            await http.post("/subjects/base/versions", json={"schema": base}, headers=basic(tenant))
+        body = {"schema": user, "references": [reference]}
+        answer = await http.post("/subjects/user/versions", json=body, headers=basic(tenant))
+        assert answer.status_code == status, answer.text
+    told = (await http.get("/subjects/user/versions/1", headers=basic(ACME))).json()
+    assert told["references"] == [reference]
+    assert told["subject"] == "user"
+
+
+@pytest.mark.parametrize("guess", ["acme~orders", "~orders", "acme%7Eorders", "acme~"])
+async def test_a_name_with_a_tenant_in_it_is_nothing(secure: SecureWorld, http: httpx.AsyncClient, guess: str) -> None:
+    await populate(secure, http, "acme")
+    for path in (f"/v1/topics/{guess}", f"/v1/groups/{guess.replace('orders', 'billing')}"):
+        answer = await http.get(path, headers=basic(BETA))
+        assert answer.status_code in (404, 422), answer.text
+
+
+async def test_keys_of_others_are_not_revoked(secure: SecureWorld, http: httpx.AsyncClient) -> None:
+    await populate(secure, http, "acme")
+    [key] = [each.key_id for each in await secure.broker.security.users.keys()]
+    assert (await http.delete(f"/v1/keys/{key}", headers=basic(BETA))).status_code == 404
+    assert (await http.delete(f"/v1/keys/{key}", headers=basic(ACME))).status_code == 204
