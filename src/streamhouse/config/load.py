@@ -57,7 +57,8 @@ FLAGS: Final[Mapping[str, str]] = {
 LEAST_HEARTBEAT_S: Final = 0.05
 """A heartbeat with a shorter timeout fails whenever the machine is busy."""
 
-Source = Literal["flag", "environment", "file", "default"]
+Source = Literal["flag", "environment", "file", "default", "agent"]
+ORIGINS: Final = "origins"
 
 _PASSWORD: Final = re.compile(r"(://[^/@:]*):[^/@]*@")
 
@@ -112,6 +113,8 @@ class _Field:
 
 def _fields() -> Iterator[_Field]:
     for section in msgspec.structs.fields(Settings):
+        if section.name == ORIGINS:
+            continue
         for field in msgspec.structs.fields(section.type):
             kind, meta = get_args(field.type)
             yield _Field(
@@ -148,13 +151,17 @@ def explain_settings(
 
 
 def describe_settings(settings: Settings) -> tuple[Explained, ...]:
-    """Every setting of a running agent. What isn't the default was set by an option, the environment or a file: which
-    of them is not remembered."""
-    return tuple(
-        _explain(field, settings, None if value == field.default else _RawValue(value, "file", "at the start"))
-        for field in _BY_PATH.values()
-        for value in [getattr(getattr(settings, field.section), field.name)]
-    )
+    """Every setting of a running agent, with its source. What no source gave and isn't the default was decided by the
+    agent as it started."""
+    return tuple(_explain(field, settings, _origin(settings, field)) for field in _BY_PATH.values())
+
+
+def _origin(settings: Settings, field: _Field) -> _RawValue | None:
+    value = getattr(getattr(settings, field.section), field.name)
+    if field.path in settings.origins:
+        source, where = settings.origins[field.path]
+        return _RawValue(value, msgspec.convert(source, Source), where)
+    return None if value == field.default else _RawValue(value, "agent", "by the agent")
 
 
 def without_password(url: str) -> str:
@@ -180,7 +187,8 @@ def _settings(values: Mapping[str, _RawValue]) -> Settings:
     for path, value in values.items():
         field = _BY_PATH[path]
         sections.setdefault(field.section, {})[field.name] = _convert(field, value)
-    settings = msgspec.convert(sections, Settings)
+    origins = {path: (value.source, value.where) for path, value in values.items()}
+    settings = msgspec.structs.replace(msgspec.convert(sections, Settings), origins=origins)
     _check_combinations(settings)
     return settings
 

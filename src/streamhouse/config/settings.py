@@ -4,6 +4,7 @@ Owns        limits, defaults and their descriptions (`streamhouse config show` p
 Leaves      where values come from to `load`; turning settings into components to `agent`
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from streamhouse.config.coordination import TransactionSettings
@@ -613,3 +614,5 @@ class Settings(Section, frozen=True, kw_only=True):
     encryption: EncryptionSettings = EncryptionSettings()
     quotas: QuotaSettings = QuotaSettings()
     tracing: TracingSettings = TracingSettings()
+    origins: Mapping[str, tuple[str, str]] = {}
+    """Kind of source and place of the values that aren't defaults, by the setting's name; for showing them only."""

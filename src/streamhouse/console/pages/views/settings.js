@@ -15,7 +15,7 @@ export function Page() {
   const own = [
     { id: "name", label: "Setting", value: (row) => row.name, cell: (row) => html`<code class="setting">${row.name}</code>` },
     { id: "value", label: "Value", value: (row) => row.value, cell: (row) => html`<span class="mono break wide">${row.value || html`<span class="muted">empty</span>`}</span><div class="muted small">${settingValue(row.name, row.value)}</div>` },
-    { id: "source", label: "Source", value: (row) => (row.is_default ? "default" : "set"), cell: (row) => (row.is_default ? html`<span class="muted">default</span>` : html`<${Badge} kind="info">set at the start</${Badge}>`) },
+    { id: "source", label: "Source", value: (row) => row.source, cell: (row) => (row.is_default ? html`<span class="muted">default</span>` : html`<${Badge} kind="info">${row.source}</${Badge}><div class="muted small mono break">${row.where}</div>`) },
     { id: "about", label: "Meaning", value: (row) => row.about, cell: (row) => html`${row.about}<div class="muted small mono">${row.variable}</div>` },
   ];
   const kafka = [

@@ -20,12 +20,15 @@ from streamhouse.wire.http.operations import Call, NoQuery, Operation, json_resp
 
 
 class AgentSettingView(msgspec.Struct, frozen=True, kw_only=True):
-    """A setting by our name. `is_default`: nothing was set when the agent was started."""
+    """A setting by our name. `source`: flag, environment, file, default, or agent, which decided it as it started;
+    `where` names the option, the variable or the file. `is_default`: nothing was set."""
 
     name: str
     value: str
     default: str
     is_default: bool
+    source: str
+    where: str
     variable: str
     allowed: str
     about: str
@@ -81,6 +84,8 @@ def _own(setting: Explained) -> AgentSettingView:
         value=_text(setting.value),
         default=_text(setting.default),
         is_default=setting.source == "default",
+        source=setting.source,
+        where=setting.where,
         variable=setting.variable,
         allowed=setting.allowed,
         about=setting.about,
