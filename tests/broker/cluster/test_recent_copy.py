@@ -18,6 +18,7 @@ from streamhouse.stores.metadata.sqlite.store import SqliteMetadataStore
 from tests.broker.cluster.copies import Stores
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import Faulty, World, batch, current, produce, values_of
+from tests.support.depth import scaled
 
 WALS = {
     "object": WalSettings(kind="object", window_ms=1),
@@ -78,7 +79,7 @@ async def running(world: World) -> "tuple[Broker, asyncio.Task[None]]":
     return broker, task
 
 
-@pytest.mark.parametrize("killed_after_s", [0, 1, 12, 25, 45, 59, 61, 80, 150])
+@pytest.mark.parametrize("killed_after_s", scaled(quick=[1, 59, 61, 150], nightly=[0, 1, 12, 25, 45, 59, 61, 80, 150]))
 async def test_a_copy_from_before_a_kill(stores: Stores, killed_after_s: int) -> None:
     world = stores.world
     broker, _ = await running(world)
@@ -90,7 +91,7 @@ async def test_a_copy_from_before_a_kill(stores: Stores, killed_after_s: int) ->
     await assert_refused_or_complete(stores, A, B)
 
 
-@pytest.mark.parametrize("killed_after_s", [1.5, 12, 45, 70])
+@pytest.mark.parametrize("killed_after_s", scaled(quick=[12, 70], nightly=[1.5, 12, 45, 70]))
 @pytest.mark.parametrize("has_topic", [True, False])
 async def test_a_copy_from_before_the_partition_was_led(stores: Stores, has_topic: bool, killed_after_s: float) -> None:
     """With it nobody would look for the partition in the log of the agent that was killed."""
@@ -144,7 +145,7 @@ async def test_a_copy_from_before_a_stop(stores: Stores, is_away: bool) -> None:
     await assert_refused_or_complete(stores, A, B)
 
 
-@pytest.mark.parametrize("flushed_after_s", [1, 55, 59])
+@pytest.mark.parametrize("flushed_after_s", scaled(quick=[59], nightly=[1, 55, 59]))
 async def test_what_an_idle_agent_has_flushed_leaves_its_log_in_the_end(stores: Stores, flushed_after_s: int) -> None:
     """Also when the last generation began before the database knew that the log is not needed any more."""
     world = stores.world

@@ -116,7 +116,7 @@ def line(number: int) -> str:
     return json.dumps({"id": number})
 
 
-@pytest.mark.parametrize("kind", scaled(quick=TARGETS[:5], nightly=TARGETS))
+@pytest.mark.parametrize("kind", scaled(quick=TARGETS[:3], nightly=TARGETS))
 def test_a_checkpoint_that_was_rolled_back_is_noticed(
     spark: SparkSession, target: MakeTarget, tmp_path: Path, kind: str
 ) -> None:
