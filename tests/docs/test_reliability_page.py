@@ -9,6 +9,7 @@ from tests.simulation.mutations import MUTATIONS
 from tests.simulation.placing_mutations import PLACING_MUTATIONS
 from tests.simulation.team_mutations import TEAM_MUTATIONS
 from tests.simulation.transaction_mutations import TRANSACTION_MUTATIONS
+from tests.simulation.wire_mutations import WIRE_MUTATIONS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reliability.md").read_text()
@@ -32,5 +33,6 @@ def test_every_mutation_that_the_page_names_is_there() -> None:
     cells = [line.split("|")[4] for line in PAGE.splitlines() if line.count("|") == 5]
     named = {name for cell in cells if "sim: " in cell for name in re.findall(r'"([^"]+)"', cell)}
     assert len(named) > 30
-    known = {*MUTATIONS, *GROUP_MUTATIONS, *TEAM_MUTATIONS, *PLACING_MUTATIONS, *JOB_MUTATIONS, *TRANSACTION_MUTATIONS}
+    known = {*MUTATIONS, *GROUP_MUTATIONS, *TEAM_MUTATIONS, *PLACING_MUTATIONS, *JOB_MUTATIONS}
+    known |= {*TRANSACTION_MUTATIONS, *WIRE_MUTATIONS}
     assert named - known == set()

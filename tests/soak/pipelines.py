@@ -17,6 +17,7 @@ from tests.soak.load import EVENTS, Target
 COMMAND: Final = (sys.executable, "-P", "-m", "streamhouse", "pipelines")
 CALL_S: Final = 180.0
 STAYING: Final = f"""
+CREATE TABLE {EVENTS} (item INT) WITH (connector = 'topic', format = 'json');
 CREATE PIPELINE copies AS INSERT INTO event_copies SELECT item FROM STREAM({EVENTS});
 CREATE MATERIALIZED VIEW items AS SELECT item, count(*) AS events FROM STREAM({EVENTS}) GROUP BY item;
 """
