@@ -159,6 +159,9 @@ class HttpSettings(Section, frozen=True, kw_only=True):
     max_failure_delay_s: Annotated[float, about("longest delay of an error response; 0: no delay", ge=0)] = 0.25
     max_streams: Annotated[int, about("maximum open record streams; further ones get 429", gt=0)] = 500
     max_searches: Annotated[int, about("maximum searches at the same time; further ones get 429", gt=0)] = 4
+    search_time_s: Annotated[
+        float, about("time after which a search is answered; the next request continues with its cursor", gt=0)
+    ] = 10.0
     max_body_bytes: Annotated[
         int, about("maximum size of a body, except of NDJSON uploads, which are unlimited", gt=0)
     ] = 8 * MIB

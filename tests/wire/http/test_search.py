@@ -10,7 +10,7 @@ import pytest
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.segments import key_search
-from streamhouse.config import FlushSettings
+from streamhouse.config import FlushSettings, HttpSettings
 from streamhouse.format import key_filter
 from streamhouse.format.compression import Codec
 from streamhouse.format.key_filter import FilteredKeys
@@ -145,20 +145,38 @@ async def test_a_search_finds_what_is_there_in_pages_of_any_size(
             assert offsets == topic.matching(as_python(body)), body
 
 
+async def filled(world: World) -> Broker:
+    broker = await world.start_with(TopicPartition("orders", 0))
+    for segment in range(20):
+        for block in range(10):
+            record = NewRecord(b"x" * 250, key=b"key-%d" % (10 * segment + block))
+            data = memoryview(encode_batch([record], codec=Codec.NONE, now_ms=START_MS))
+            await produce(broker, data, TopicPartition("orders", 0))
+        await current(broker).flusher.flush_all()
+    return broker
+
+
+@pytest.mark.skipif(not key_filter.IS_COMPILED, reason="built without a compiler")
+async def test_a_search_ends_in_time_and_goes_on_where_it_was(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three of twenty segments are opened in a step; each answer ends after the first one."""
+    monkeypatch.setattr(key_search, "STEP_RUNS", 3)
+    broker = await filled(await make_world(http=HttpSettings(search_time_s=1e-9)))
+    async with serving(broker) as http:
+        told = await search(http, key="nobody")
+        assert (told["searched"]["segments"], told["searched"]["offsets"]) == (3, 30)
+        assert [each["offset"] for each in await search_all(http, key="key-123")] == [123]
+        assert len(await search_all(http, text="x", limit=1000)) == 200
+
+
 @pytest.mark.skipif(not key_filter.IS_COMPILED, reason="built without a compiler")
 class TestKeyFilters:
     """A topic of 20 segments of 10 blocks, each with a key of its own."""
 
     @pytest.fixture
     async def broker(self, world: World) -> Broker:
-        broker = await world.start_with(TopicPartition("orders", 0))
-        for segment in range(20):
-            for block in range(10):
-                record = NewRecord(b"x" * 250, key=b"key-%d" % (10 * segment + block))
-                data = memoryview(encode_batch([record], codec=Codec.NONE, now_ms=START_MS))
-                await produce(broker, data, TopicPartition("orders", 0))
-            await current(broker).flusher.flush_all()
-        return broker
+        return await filled(world)
 
     async def test_only_blocks_that_may_hold_the_key_are_read(self, http: httpx.AsyncClient) -> None:
         told = await search(http, key="key-123")

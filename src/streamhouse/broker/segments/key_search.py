@@ -18,6 +18,8 @@ from streamhouse.model.segment import Run
 STEP_BYTES: Final = 8 * 1024 * 1024
 STEP_BLOCKS: Final = 4096
 """Filters that are looked at in one step."""
+STEP_RUNS: Final = 32
+"""Runs that are opened in one step: each may take two requests to the object store."""
 
 
 class KeySpan(NamedTuple):
@@ -51,9 +53,10 @@ class KeySearch:
 
     async def step(self, offset: int, end: int, *, max_bytes: int) -> KeySpan:
         """The next span at or above `offset`, of about `max_bytes` at most. Raises errors of the metadata store."""
-        bytes_before, blocks = self.filter_bytes, 0
+        bytes_before, runs_before, blocks = self.filter_bytes, self.runs, 0
         while offset < end:
-            if self.filter_bytes - bytes_before >= STEP_BYTES or blocks >= STEP_BLOCKS:
+            is_enough = blocks >= STEP_BLOCKS or self.runs - runs_before >= STEP_RUNS
+            if is_enough or self.filter_bytes - bytes_before >= STEP_BYTES:
                 return KeySpan(offset, offset)
             run = await self._reader.runs.find(self._partition, offset)
             if run is None:

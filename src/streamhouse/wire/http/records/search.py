@@ -25,6 +25,7 @@ from msgspec import Raw
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.partition.batch_decoder import stored_size
 from streamhouse.broker.segments.key_search import KeySearch, KeySpan
+from streamhouse.clock import Clock
 from streamhouse.errors import OffsetOutOfRange, Unavailable
 from streamhouse.format.batch import Buffer, read_header
 from streamhouse.format.partitioner import partition_for
@@ -216,8 +217,12 @@ class _Read(NamedTuple):
 class Search:
     """One search; `offsets` are the next ones by partition, advanced with every result."""
 
-    def __init__(self, broker: Broker, topic: Topic, conditions: Conditions, *, offsets: list[int]) -> None:
+    def __init__(
+        self, broker: Broker, topic: Topic, conditions: Conditions, *, offsets: list[int], clock: Clock
+    ) -> None:
         self._broker = broker
+        self._clock = clock
+        self._ends_at = clock.monotonic() + broker.settings.http.search_time_s
         self._topic = topic
         self._conditions = conditions
         self._with_json = True
@@ -240,7 +245,8 @@ class Search:
     async def run(
         self, ranges: Sequence[Range], *, room: Room, max_bytes: int
     ) -> AsyncGenerator[tuple[int, list[StoredRecord]], None]:
-        """Matches by partition, until there is no room, or `max_bytes` were read. Raises errors of reading."""
+        """Matches by partition, until there is no room, `max_bytes` were read, or the time of a search is over: a topic
+        of many small segments takes a request for each. Raises errors of reading."""
         for each in self.in_order(ranges):
             keys = self._keys(each)
             reads = self._reads(each, keys, max_bytes=max_bytes)
@@ -264,7 +270,8 @@ class Search:
             self.offsets[each.number] = each.end
 
     def _is_enough(self, max_bytes: int) -> bool:
-        return self.searched_bytes >= max_bytes or self._expanded_bytes >= EXPANSION * max_bytes
+        is_read = self.searched_bytes >= max_bytes or self._expanded_bytes >= EXPANSION * max_bytes
+        return is_read or self._clock.monotonic() >= self._ends_at
 
     def _keys(self, each: Range) -> KeySearch | None:
         if self._conditions.key is None:

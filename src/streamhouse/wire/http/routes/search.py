@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
+from streamhouse.clock import SystemClock
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
 from streamhouse.model.names import TopicPartition
@@ -113,6 +114,7 @@ class SearchCalls:
         self._registry = registry
         self._encoding = encoding
         self._memory = memory
+        self._clock = SystemClock()
         self._running = 0
 
     async def search(self, call: Call[NoQuery, SearchRequest]) -> Response:
@@ -132,7 +134,7 @@ class SearchCalls:
         offsets = [0] * topic.partitions
         for each in ranges:
             offsets[each.number] = each.start
-        search = Search(self._broker, topic, conditions, offsets=offsets)
+        search = Search(self._broker, topic, conditions, offsets=offsets, clock=self._clock)
         decodes = bool(conditions.json) and request.value_format == "schema"
         if decodes:
             search.leave_json()
