@@ -165,7 +165,8 @@ def test_placing_changes_offset_and_epoch_and_keeps_the_checksum(base: int, epoc
     before = read_header(batch)
     assign_offset(batch, base_offset=base, leader_epoch=epoch)
     after = read_header(batch)
-    assert after == before._replace(base_offset=base, leader_epoch=epoch)
+    assert after == before._replace(base_offset=base, leader_epoch=epoch) == before.appended_at(base, epoch)
+    assert type(before.appended_at(base, epoch)) is BatchHeader
     assert after.end == base + 3
     assign_offset(batch, base_offset=0, leader_epoch=-1)
     assert check_batch(batch) == before

@@ -102,6 +102,10 @@ class BatchHeader(NamedTuple):
     def end(self) -> int:
         return self.base_offset + self.last_offset_delta + 1
 
+    def appended_at(self, base_offset: int, leader_epoch: int) -> "BatchHeader":
+        """The header with what a leader writes into it. For every appended batch, so faster than `_replace`."""
+        return tuple.__new__(BatchHeader, (base_offset, self[1], leader_epoch, *self[3:]))
+
     @property
     def last_sequence(self) -> int:
         """The last record's sequence; after 2**31 - 1 comes 0."""
@@ -132,7 +136,8 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     size_bytes = fields[1] + _PREFIX_BYTES
     if not HEADER_BYTES <= size_bytes <= available:
         raise CorruptBatch(f"record batch has an impossible length; declared={size_bytes} available={available}")
-    return BatchHeader(fields[0], size_bytes, *fields[2:])
+    # Straight from a tuple: the constructor with its thirteen arguments takes three times as long.
+    return tuple.__new__(BatchHeader, (fields[0], size_bytes, *fields[2:]))
 
 
 def codec_of(batch: Buffer) -> int:

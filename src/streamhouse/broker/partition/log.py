@@ -64,8 +64,10 @@ class PendingAppend(NamedTuple):
     async def wait_durable(self) -> None:
         """Return once the append is durable; raises `AppendFailed` if it never will be."""
         if self.commit is not None:
-            # Cancelling one waiter must not cancel the commit of the whole group.
-            await asyncio.shield(self.commit)
+            if self.commit.done():
+                self.commit.result()
+            else:  # cancelling one waiter must not cancel the commit of the whole group
+                await asyncio.shield(self.commit)
             self.log.advance_high_watermark(self.end)
         else:
             await self.log.wait_high_watermark(self.end)
@@ -169,7 +171,7 @@ class PartitionLog:
             batches.stamp_append_time(data, now_ms)
             header = batches.read_header(data)
         batches.assign_offset(data, base_offset=base, leader_epoch=self.epoch)
-        header = header._replace(base_offset=base, leader_epoch=self.epoch)
+        header = header.appended_at(base, self.epoch)
         commit = self._wal.append((WalEntry(self.partition, self.epoch, base, end, data),))
         self.next_offset = end
         self._extend_tail(TailBatch(header, base, end, data, now))

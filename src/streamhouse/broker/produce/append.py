@@ -12,10 +12,11 @@ transaction is open. If a marker is written in the meantime, the confirmation is
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from streamhouse.broker.context import BrokerContext
-from streamhouse.broker.partition.batch_decoder import StoredSize
+from streamhouse.broker.partition.batch_decoder import INLINE_BYTES, StoredSize
 from streamhouse.broker.partition.log import PartitionLog, PendingAppend
 from streamhouse.broker.partition.topic_rules import RuleViolation, find_violation
 from streamhouse.broker.record_traces import TRACED_PER_BATCH
@@ -63,6 +64,8 @@ AHEAD_BATCHES: Final = 32
 """How much of the compressed batches of a request, and how many, are decompressed in one trip to a thread. A trip takes
 milliseconds; one for each batch would cost more than decompressing it."""
 AHEAD_CODEC: Final = Codec.ZSTD
+
+NO_SCHEMA_IDS: Final[Mapping[RecordPart, SchemaIds]] = MappingProxyType({})
 
 VERIFICATIONS: Final = 3
 """Retries of a verification while markers of the producer arrive; after that the client retries."""
@@ -137,10 +140,12 @@ class AppendService:
                 raise RecordTooLarge(name, size_bytes=len(data), limit_bytes=opened.config.max_message_bytes)
             header = check_batch(data)
             checks = opened.config.schema_checks
-            if inspection is None or any(part not in inspection.schema_ids for part in checks):
-                inspection = await self._inspect(data, header, checks)
-                if header.codec:  # decompressing in a thread took time
-                    opened = await self._open_log(name)
+            if inspection is None or not checks.keys() <= inspection.schema_ids.keys():
+                if header.codec or len(data) > INLINE_BYTES:
+                    inspection = await self._inspect(data, header, checks)
+                    opened = await self._open_log(name)  # a thread took time
+                else:
+                    inspection = self._inspect_inline(data, header, checks)
             summary, schema_ids, traceparents = inspection
             if (
                 violation := find_violation(summary, opened.config, now_ms=self._dependencies.clock.now_ms())
@@ -255,6 +260,11 @@ class AppendService:
         first = self._gap_guard.since(opened.name, header, now=now)
         return self._settle_s > 0 and (first is None or now < first + self._settle_s)
 
+    def _inspect_inline(self, data: memoryview, header: BatchHeader, checked: Iterable[RecordPart]) -> Inspection:
+        """`_inspect` for a small uncompressed batch: on the event loop, and without the way through the decoder."""
+        check_record_count(header, self._settings.max_batch_records)
+        return self._open(data, header, tuple(checked), self._decoder.limit_bytes)
+
     async def _inspect(self, data: memoryview, header: BatchHeader, checked: Iterable[RecordPart]) -> Inspection:
         """Raise if the records don't match the header, or exceed the limits of a batch."""
         check_record_count(header, self._settings.max_batch_records)
@@ -265,6 +275,8 @@ class AppendService:
     def _open(self, data: Buffer, header: BatchHeader, parts: Sequence[RecordPart], limit_bytes: int) -> Inspection:
         payload = stored_payload(data, header, limit_bytes)
         summary = validate_payload(payload, header, max_headers=self._settings.max_record_headers)
+        if self._traces is None and not parts:
+            return Inspection(summary, NO_SCHEMA_IDS)
         traced = [] if self._traces is None else find_traceparents(payload, header, limit=TRACED_PER_BATCH)
         return Inspection(summary, {part: schema_ids_in(payload, header, part=part) for part in parts}, traced)
 
