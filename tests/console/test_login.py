@@ -1,7 +1,13 @@
 """Login with a password and with an API key; what is kept of it; the rights of who is logged in."""
 
+import asyncio
 import json
+import os
+import shlex
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 
 import httpx
 import pytest
@@ -128,3 +134,26 @@ async def test_a_tab_that_is_read_only_offers_and_sends_no_changes(address: str,
     )
     assert "read-only" in refused
     assert sent == []
+
+
+async def test_copied_commands_log_in(address: str, page: Page) -> None:
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await page.goto(f"{address}/console/topics/orders?tab=records&partition=1&from=offset&offset=7")
+    await log_in(page, *ADMIN)
+    await page.locator("tbody tr").first.click()
+
+    async def copied(name: str) -> str:
+        await page.get_by_role("button", name=name, exact=True).click()
+        await expect(page.locator(".toasts")).to_contain_text("Copied.")
+        return str(await page.evaluate("navigator.clipboard.readText()"))
+
+    curl = shlex.split(await copied("curl"))
+    assert curl[:4] == ["curl", "-sf", "-u", ADMIN[0]]
+    async with httpx.AsyncClient(auth=ADMIN) as http:
+        (record,) = (await http.get(curl[4])).json()["records"]
+    environment = {**os.environ, "STREAMHOUSE_USER": ADMIN[0], "STREAMHOUSE_PASSWORD": ADMIN[1]}
+    script = await copied("Python")
+    running = partial(subprocess.run, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    done = await asyncio.to_thread(running, [sys.executable, "-c", script])
+    assert done.returncode == 0, done.stderr
+    assert f"offset={record['offset']}" in done.stdout

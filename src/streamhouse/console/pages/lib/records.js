@@ -98,14 +98,16 @@ export const schemaIdOf = (data) => (data && data.length > 5 && data[0] === 0 ? 
 
 const quoted = (text) => `'${String(text).replaceAll("'", "'\\''")}'`;
 
-export function commands({ topic, partition, offset, bootstrap }) {
+// `user`: who is logged in; the commands then log in, too: curl asks for the password, kcat reads its configuration file,
+// Python reads the variables that the command line reads.
+export function commands({ topic, partition, offset, bootstrap, user }) {
   const where = `${location.origin}${path("v1", "topics", topic, "partitions", String(partition), "records")}?offset=${offset}&limit=1`;
   return {
-    curl: `curl -sf ${quoted(where)}`,
-    kcat: `kcat -b ${quoted(bootstrap)} -C -t ${quoted(topic)} -p ${partition} -o ${offset} -c 1`,
+    curl: `curl -sf ${user ? `-u ${quoted(user)} ` : ""}${quoted(where)}`,
+    kcat: `kcat ${user ? "-F kcat.conf " : ""}-b ${quoted(bootstrap)} -C -t ${quoted(topic)} -p ${partition} -o ${offset} -c 1`,
     Python: [
-      "from streamhouse import SyncClient", "",
-      `with SyncClient(${JSON.stringify(location.origin)}) as client:`,
+      ...(user ? ["import os", "", "from streamhouse import Credentials, SyncClient", "", "login = Credentials.from_environment(os.environ)  # STREAMHOUSE_USER, STREAMHOUSE_PASSWORD_FILE"] : ["from streamhouse import SyncClient", ""]),
+      `with SyncClient(${JSON.stringify(location.origin)}${user ? ", credentials=login" : ""}) as client:`,
       `    for record in client.consume(${JSON.stringify(topic)}, partitions=[${partition}], from_={${partition}: ${offset}}, limit=1):`,
       "        print(record)",
     ].join("\n"),

@@ -24,6 +24,7 @@ export const isReadOnly = createStore(false);
 
 export const authorization = () => (login ? { authorization: `Bearer ${login.token}` } : {});
 export const isLoggedIn = () => login !== null;
+export const userName = () => login?.user ?? "";
 
 function keep(next) {
   login = next;
@@ -47,14 +48,14 @@ export async function logInWithPassword(user, password) {
     body: JSON.stringify({ description: "console", ttl_s: HOURS * 3600 }),
   });
   const made = await checked(response);
-  keep({ token: made.api_key, keyId: made.key.key_id });
+  keep({ token: made.api_key, keyId: made.key.key_id, user });
   needsLogin.set(false);
 }
 
 export async function logInWithToken(token) {
   const headers = { authorization: `Bearer ${token}` };
-  await checked(await fetch("/v1/whoami", { headers, credentials: "omit" }));
-  keep({ token, keyId: null });
+  const me = await checked(await fetch("/v1/whoami", { headers, credentials: "omit" }));
+  keep({ token, keyId: null, user: me.principal.replace(/^User:/, "") });
   needsLogin.set(false);
 }
 

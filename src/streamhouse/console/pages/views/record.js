@@ -5,6 +5,7 @@ import { bytes, preciseTime } from "../lib/format.js";
 import { useData } from "../lib/live.js";
 import { commands, hexDump, read, schemaIdOf, textOf } from "../lib/records.js";
 import { href } from "../lib/router.js";
+import { userName } from "../lib/session.js";
 import { Copy, Failure } from "../ui/parts.js";
 import { JsonTree } from "../ui/json_tree.js";
 
@@ -12,7 +13,7 @@ export function RecordDetail({ topic, record }) {
   const key = read(record.key);
   const value = read(record.value);
   const cluster = useData((signal) => get("/v1/cluster", {}, { signal }));
-  const made = commands({ topic, partition: record.partition, offset: record.offset, bootstrap: cluster.data?.bootstrap ?? "" });
+  const made = commands({ user: userName(), topic, partition: record.partition, offset: record.offset, bootstrap: cluster.data?.bootstrap ?? "" });
   return html`<div class="record">
     <div class="stack"><${Part} name="Value" part=${value} topic=${topic} record=${record} /><${Part} name="Key" part=${key} topic=${topic} record=${record} /></div>
     <div class="stack">
