@@ -31,6 +31,7 @@ PARTS: Final = (
     "security?tab=audit",
     "sql?text=SELECT 1 AS n -- one",
     "settings?tab=kafka",
+    "tables/orders",
 )
 RULES: Final = ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"]
 CHECK: Final = "(tags) => axe.run(document, {runOnly: {type: 'tag', values: tags}}).then((found) => found.violations)"

@@ -147,6 +147,18 @@ async def test_records_are_downloaded_as_parquet(origin: str, page: Page) -> Non
     assert {row["partition"] for row in rows} == {0}
 
 
+async def test_a_table_shows_the_pipelines_that_write_and_read_it(origin: str, page: Page) -> None:
+    text = "CREATE PIPELINE copies AS INSERT INTO copied SELECT * FROM STREAM(orders)"
+    async with httpx.AsyncClient(base_url=origin) as http:
+        body = {"kind": "sql", "text": text, "target": "copied"}
+        (await http.put("/v1/pipelines/copies", json=body)).raise_for_status()
+    rows = page.locator("section", has_text="write or read it").locator("tbody tr")
+    await page.goto(f"{origin}/console/tables/orders")
+    await expect(rows).to_contain_text(["reads"])
+    await page.goto(f"{origin}/console/schemas/orders-value")
+    await expect(page.locator("section", has_text="Used by").get_by_role("link", name="copies")).to_be_visible()
+
+
 async def test_a_group_is_reset_after_a_preview(origin: str, page: Page) -> None:
     await page.goto(f"{origin}/console/groups/billing")
     await page.get_by_role("button", name="Reset offsets").click()

@@ -1,11 +1,13 @@
 // Tables of SQL: defined tables, topics, views with their rows.
 import { html } from "../lib/html.js";
 import { get, path } from "../lib/api.js";
-import { ago, number, plural } from "../lib/format.js";
+import { ago, duration, number, plural, short } from "../lib/format.js";
 import { useData } from "../lib/live.js";
+import { sourcesOf } from "../lib/pipelines.js";
 import { href, setQuery, useQuery } from "../lib/router.js";
 import { Badge, Card, Failure, Loaded, PageHead, Search } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
+import { Phase } from "./pipelines.js";
 
 const LIST_MS = 10000;
 const ROWS = 100;
@@ -43,7 +45,26 @@ function TablePage({ name }) {
     <${Loaded} of=${table}>${(data) => html`<div class="grid"><div class="span-7"><${Card} title="Columns" flush><${Table} label="Columns" urlSort=${false} rows=${data.columns ?? []} rowKey=${(row) => row.name} empty="Inferred from the records when the table is read."
         columns=${[{ id: "name", label: "Column", value: (row) => row.name, cell: (row) => html`<code>${row.name}</code> ${data.key.includes(row.name) && html`<${Badge} kind="info">key</${Badge}>`}` }, { id: "type", label: "Type", value: (row) => row.type, cell: (row) => html`<code class="break">${row.type}</code>` }]} /></${Card}></div>
       <div class="span-5"><${Card} title="Definition">${data.text && html`<pre class="code" tabindex="0">${data.text}</pre>`}<dl class="pair">${Object.entries(data.options).map(([option, value]) => html`<dt key=${`${option}k`} class="mono">${option}</dt><dd key=${`${option}v`} class="mono">${value}</dd>`)}</dl>${!data.text && !Object.keys(data.options).length && html`<p class="muted">None: the topic as it is.</p>`}</${Card}></div></div>`}</${Loaded}>
+    <${Users} name=${name} />
     ${view.data && html`<${Rows} view=${view.data} />`}`;
+}
+
+// Pipelines that write the table, hence how fresh it is, and those that read it.
+function Users({ name }) {
+  const users = useData(async (signal) => {
+    const { pipelines } = await get("/v1/pipelines", {}, { signal });
+    return pipelines.map((each) => ({ ...each, writes: (each.target || each.name) === name, reads: sourcesOf(each).includes(name) })).filter((each) => each.writes || each.reads);
+  }, [name], LIST_MS);
+  const columns = [
+    { id: "name", label: "Pipeline", value: (row) => row.name, cell: (row) => html`<a href=${href(["pipelines", row.name])}>${row.name}</a>` },
+    { id: "does", label: "", value: (row) => (row.writes ? "writes" : "reads") },
+    { id: "phase", label: "State", value: (row) => row.status.phase, cell: (row) => html`<${Phase} of=${row} />` },
+    { id: "rate", label: "Rows/s", right: true, value: (row) => row.status.processed_rate ?? -1, cell: (row) => short(row.status.processed_rate) },
+    { id: "lag", label: "Behind its sources", right: true, value: (row) => row.status.lag_records ?? -1, cell: (row) => (row.status.lag_records === null ? "–" : `${number(row.status.lag_records)} records`) },
+    { id: "batch", label: "Last batch took", right: true, value: (row) => row.status.batch_ms ?? -1, cell: (row) => duration(row.status.batch_ms) },
+    { id: "told", label: "Known as of", right: true, value: (row) => row.status.told_at_ms, cell: (row) => ago(row.status.told_at_ms) },
+  ];
+  return html`<${Card} title="Pipelines that write or read it" flush><${Loaded} of=${users}>${(rows) => html`<${Table} label="Pipelines" urlSort=${false} columns=${columns} rows=${rows} rowKey=${(row) => row.name} empty="None." />`}</${Loaded}></${Card}>`;
 }
 
 function Rows({ view }) {
