@@ -15,7 +15,7 @@ from streamhouse.dev.processes import ChildProcess, Program
 from tests.soak.load import EVENTS, Target
 
 COMMAND: Final = (sys.executable, "-P", "-m", "streamhouse", "pipelines")
-CALL_S: Final = 180.0
+CALL_S: Final = 600.0
 STAYING: Final = f"""
 CREATE TABLE {EVENTS} (item INT) WITH (connector = 'topic', format = 'json');
 CREATE PIPELINE copies AS INSERT INTO event_copies SELECT item FROM STREAM({EVENTS});

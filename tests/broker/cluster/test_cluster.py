@@ -447,6 +447,19 @@ async def test_settings_and_deletions_by_one_agent_hold_for_logs_of_another(team
     assert list(current(first).logs()) == []
 
 
+async def test_retention_moves_the_log_starts_of_what_an_agent_leads_and_of_nothing_else(team: Team) -> None:
+    """Whoever else moves one doesn't tell the leader, which goes on with the old one."""
+    first, second = await team.join(), await team.join()
+    await first.create_topic("orders", partitions=PARTITIONS, overrides={"retention.ms": "1000"})
+    for name in names():
+        await team.produce(name, b"a")
+    await team.pass_time(7)  # all is flushed, and old
+    led = await team.led_by(second)
+    assert 0 < len(led) < PARTITIONS
+    assert await second.retention.apply() == len(led)
+    assert await first.retention.apply() == PARTITIONS - len(led)
+
+
 async def test_a_zombie_never_says_that_an_offset_is_out_of_range(team: Team) -> None:
     """Told so, a consumer would begin somewhere else; the next leader may have what lies beyond."""
     first, _second = await team.join(), await team.join()
