@@ -1,17 +1,25 @@
 """Reading over HTTP: pages of one partition and of all, formats, cursors, streams that end."""
 
 import json
-from typing import Any
+import threading
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import pytest
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.partition.batch_decoder import BatchDecoder, StoredSize, stored_size
+from streamhouse.clock import SystemClock
+from streamhouse.config import DecoderSettings, ProducerSettings
 from streamhouse.format.compression import Codec
-from streamhouse.format.records import encode_batch
+from streamhouse.format.records import Record, build_batch, encode_batch
+from streamhouse.model.fetch import FetchResult
 from streamhouse.model.names import PartitionId, TopicId, TopicPartition
 from streamhouse.model.record import Acks, NewRecord
 from streamhouse.wire.http.errors import Unprocessable
+from streamhouse.wire.http.records import topic_reader
 from streamhouse.wire.http.records.topic_reader import read_cursor, write_cursor
 from tests.broker.support import NOW_MS, World, current, produce
 
@@ -292,3 +300,23 @@ async def test_partitions_beside_one_that_can_not_be_read_are_read_and_then_its_
     answer = await http.get(RECORDS, params={"cursor": told["cursor"]})
     assert answer.status_code == 500
     assert "orders-1 offsets=[0,2)" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(("count", "on_loop"), [(3, True), (1000, False)])
+async def test_many_batches_are_found_in_a_thread(monkeypatch: pytest.MonkeyPatch, count: int, on_loop: bool) -> None:
+    """A read of megabytes may have a hundred thousand batches, of producers that wait for no others."""
+    threads = list[bool]()
+
+    def counted(batches: Sequence[memoryview]) -> StoredSize:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return stored_size(batches)
+
+    monkeypatch.setattr(topic_reader, "stored_size", counted)
+    batches = [build_batch([Record(value=b"v")], base_offset=10 + number) for number in range(count)]
+    fetched = FetchResult(name=TopicPartition("orders", 0), records=[b"".join(batches[:1]), b"".join(batches[1:])])
+    decoder = BatchDecoder(DecoderSettings(), producers=ProducerSettings(), clock=SystemClock())
+    found = await topic_reader.split_batches(cast(Broker, SimpleNamespace(decoder=decoder)), fetched)
+    decoder.close()
+    assert [bytes(each) for each in found.batches] == [bytes(each) for each in batches]
+    assert found.end == 10 + count
+    assert threads == [on_loop]

@@ -23,20 +23,18 @@ import msgspec
 from msgspec import Raw
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.partition.batch_decoder import stored_size
 from streamhouse.broker.segments.key_search import KeySearch, KeySpan
 from streamhouse.clock import Clock
 from streamhouse.errors import OffsetOutOfRange, Unavailable
 from streamhouse.format.batch import Buffer, read_header
 from streamhouse.format.partitioner import partition_for
 from streamhouse.format.records import iterate_payload, stored_payload
-from streamhouse.format.run_rewrite import batches_of
 from streamhouse.model.fetch import FetchResult, PartitionFetch
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.record import StoredRecord
 from streamhouse.model.topic import Topic
 from streamhouse.wire.http.errors import FieldError, Unprocessable
-from streamhouse.wire.http.records.topic_reader import TooLargeForJson, size_of
+from streamhouse.wire.http.records.topic_reader import SplitBatches, TooLargeForJson, size_of, split_batches
 
 READ_BYTES: Final = 4 * 1024 * 1024
 """Bytes that are read at once."""
@@ -209,7 +207,8 @@ class SearchedBatches(NamedTuple):
 class _Read(NamedTuple):
     """A read, or none if there is nothing to read below `next_offset`."""
 
-    fetched: FetchResult | None
+    found: SplitBatches | None
+    size_bytes: int
     next_offset: int
     span: KeySpan
 
@@ -298,8 +297,7 @@ class Search:
                 if keys is not None:
                     self.searched_bytes += keys.filter_bytes - filter_bytes
                     filter_bytes = keys.filter_bytes
-                size_bytes = 0 if read.fetched is None else read.fetched.size_bytes
-                if offset < each.end and self.searched_bytes + size_bytes < max_bytes:
+                if offset < each.end and self.searched_bytes + read.size_bytes < max_bytes:
                     reading = asyncio.ensure_future(self._next(each, offset, span, keys))
                 yield read
         finally:
@@ -312,14 +310,14 @@ class Search:
         if keys is not None and offset >= span.end:
             span = await keys.step(offset, each.end, max_bytes=READ_BYTES)
             if span.start == span.end:
-                return _Read(None, span.end, span)
+                return _Read(None, 0, span.end, span)
             offset = span.start
         name = TopicPartition(self._topic.name, each.number)
         fetched = await self._read(name, offset, max_bytes=min(span.size_bytes or READ_BYTES, READ_BYTES))
-        ends = [read_header(batch).end for buffer in fetched.records for batch in batches_of(buffer)]
-        if not ends:
+        found = await split_batches(self._broker, fetched)
+        if not found.batches:
             raise Unavailable(f"records below the end are not readable now; partition={name} offset={offset}")
-        return _Read(fetched, max(ends), span)
+        return _Read(found, fetched.size_bytes, found.end, span)
 
     async def _read(self, name: TopicPartition, offset: int, *, max_bytes: int) -> FetchResult:
         [fetched] = await self._broker.records.read(
@@ -334,9 +332,8 @@ class Search:
         return fetched
 
     async def _matches(self, each: Range, read: _Read, room: Room, left_bytes: int) -> SearchedBatches:
-        if read.fetched is None:
+        if read.found is None:
             return SearchedBatches([], read.next_offset, 0)
-        batches = [batch for buffer in read.fetched.records for batch in batches_of(buffer)]
         comparison = _Comparison(
             self._conditions,
             with_json=self._with_json,
@@ -344,8 +341,8 @@ class Search:
             max_record_bytes=self._broker.settings.http.max_record_bytes,
             trip_bytes=min(TRIP_BYTES, left_bytes),
         )
-        work = partial(_matches, batches, comparison, self.offsets[each.number], room)
-        return await self._broker.decoder.run(stored_size(batches), work, inline_bytes=0)
+        work = partial(_matches, read.found.batches, comparison, self.offsets[each.number], room)
+        return await self._broker.decoder.run(read.found.stored, work, inline_bytes=0)
 
 
 class _Comparison(NamedTuple):

@@ -14,12 +14,12 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.partition.batch_decoder import stored_size
+from streamhouse.broker.partition.batch_decoder import StoredSize, stored_size
 from streamhouse.clock import SystemClock
 from streamhouse.errors import DamagedRecords, OffsetOutOfRange, Retriable, StreamhouseError
-from streamhouse.format.batch import read_header
+from streamhouse.format.batch import Buffer, iter_batches, read_header
+from streamhouse.format.compression import Codec
 from streamhouse.format.records import iterate_batch
-from streamhouse.format.run_rewrite import batches_of
 from streamhouse.model.fetch import FetchResult, OffsetResult, PartitionFetch
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.model.record import StoredRecord
@@ -108,13 +108,37 @@ class Limits(NamedTuple):
     at_least_one: bool = True
 
 
+class SplitBatches(NamedTuple):
+    """The batches of a read, what decoding them takes, and the offset after the last one; -1 if there is none."""
+
+    batches: Sequence[memoryview]
+    stored: StoredSize
+    end: int
+
+
+async def split_batches(broker: Broker, fetched: FetchResult) -> SplitBatches:
+    """Find the batches of a read; in a thread if it is large, because small producers' batches are many."""
+    size = StoredSize(Codec.NONE, fetched.size_bytes)
+    return await broker.decoder.run(size, partial(_split, fetched.records), inline_bytes=INLINE_BYTES)
+
+
+def _split(buffers: Sequence[Buffer], _: int) -> SplitBatches:
+    batches, end = list[memoryview](), -1
+    for buffer in buffers:
+        view = memoryview(buffer)
+        for span in iter_batches(view):
+            batches.append(view[span.position : span.position + span.size_bytes])
+            end = max(end, span.end)
+    return SplitBatches(batches, stored_size(batches), end)
+
+
 async def decode_records(broker: Broker, fetched: FetchResult, *, offset: int, limits: Limits) -> DecodedRecords:
     """The first records from `offset` on. Raises `Overloaded` if the decoder is busy, and `TooLargeForJson` if the
     first one is larger than may be written: bytes become up to six times as many in JSON."""
-    batches = [batch for buffer in fetched.records for batch in batches_of(buffer)]
+    found = await split_batches(broker, fetched)
     max_bytes = broker.settings.http.max_record_bytes
-    work = partial(_decode_records, batches, offset, limits, max_bytes, broker.decoder.max_headers)
-    return await broker.decoder.run(stored_size(batches), work, inline_bytes=INLINE_BYTES)
+    work = partial(_decode_records, found.batches, offset, limits, max_bytes, broker.decoder.max_headers)
+    return await broker.decoder.run(found.stored, work, inline_bytes=INLINE_BYTES)
 
 
 def _decode_records(
