@@ -56,6 +56,8 @@ COMMANDS = [
     "roles remove",
     "quotas set",
     "quotas list",
+    "tenants create",
+    "tenants list",
 ]
 
 

@@ -186,3 +186,25 @@ def test_who_the_agent_takes_the_caller_for(run: Run, world: World) -> None:
     assert result.stdout == "User:alice\n"
     assert result.stderr == "from 10.0.0.7 through the listener PUBLIC; groups Group:ops\n"
     assert json.loads(run("whoami", "--json").stdout)["principal"] == "User:alice"
+
+
+def test_a_tenant_is_its_first_user_with_rules_about_its_names(run: Run, world: World) -> None:
+    sent = Requests(world, users={"name": "acme~admin", "created_at_ms": 0, "mechanisms": []}, acls={"acls": []})
+    result = run("tenants", "create", "acme", "--password-stdin", stdin="a password\n")
+    assert result.exit_code == 0, result.stderr
+    assert sent[0] == ("POST", "/v1/users", {"name": "acme~admin", "password": "a password"})
+    rules = sent[1][2]["acls"]
+    assert {rule["principal"] for rule in rules} == {"User:acme~admin"}
+    assert {(rule["resource_type"], rule["name"], rule["pattern"]) for rule in rules} >= {
+        ("cluster", "acme~kafka-cluster", "literal"),
+        ("topic", "acme~", "prefixed"),
+        ("user", "User:acme~", "prefixed"),
+    }
+    assert all("acme~" in rule["name"] for rule in rules)
+    assert "can't be a tenant's name" in run("tenants", "create", "Acme", "--password-stdin", stdin="x").stderr
+
+
+def test_tenants_are_listed_by_their_users(run: Run, world: World) -> None:
+    names = ["acme~admin", "acme~alice", "beta~admin", "carol"]
+    Requests(world, users={"users": [{"name": each, "created_at_ms": 0, "mechanisms": []} for each in names]})
+    assert [line.split() for line in run("tenants", "list").stdout.splitlines()[1:]] == [["acme", "2"], ["beta", "1"]]

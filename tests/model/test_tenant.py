@@ -6,8 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.errors import InvalidTopicName
-from streamhouse.model.access import Acl, Operation, PatternType, Principal, ResourceType, acl_in_tenant, acl_of_tenant
+from streamhouse.errors import InvalidCredentials, InvalidTopicName
+from streamhouse.model.access import (
+    Acl,
+    Operation,
+    PatternType,
+    Principal,
+    ResourceType,
+    acl_in_tenant,
+    acl_of_tenant,
+    is_anonymous,
+)
+from streamhouse.model.credentials import check_user_name
 from streamhouse.model.names import check_topic_name
 from streamhouse.model.tenant import (
     NOWHERE,
@@ -68,6 +78,19 @@ def test_a_tenants_topic_has_a_name_that_kafka_allows(name: str) -> None:
 def test_a_text_for_a_tenant_has_its_own_names() -> None:
     text = "unknown topic; name=acme~orders not=xacme~orders principal=User:acme~alice"
     assert without_tenant("acme", text) == "unknown topic; name=orders not=xacme~orders principal=User:alice"
+
+
+@pytest.mark.parametrize("name", ["acme~", "acme~*", "acme~ANONYMOUS", "*", "ANONYMOUS", ""])
+def test_nobody_in_a_tenant_is_called_like_everybody_or_nobody(name: str) -> None:
+    with pytest.raises(InvalidCredentials):
+        check_user_name(name)
+
+
+def test_who_has_not_logged_in_is_anonymous_in_a_tenant_too() -> None:
+    assert is_anonymous(Principal("User", "acme~ANONYMOUS"))
+    assert is_anonymous(Principal("User", "ANONYMOUS"))
+    assert not is_anonymous(Principal("User", "acme~alice"))
+    assert not is_anonymous(Principal("Group", "ANONYMOUS"))
 
 
 def test_members_mean_topics_of_their_tenant() -> None:

@@ -104,6 +104,7 @@ COMMANDS: Final[Mapping[str, Single | Group]] = {
     "acls": Group("acls"),
     "roles": Group("acls", attribute="roles"),
     "quotas": Group("quotas"),
+    "tenants": Group("tenants"),
     "segments": Group("segments"),
     "wal": Group("wal"),
     "config": Group("agent"),

@@ -55,6 +55,11 @@ ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
 EVERYBODY: Final = Principal(USER, ANY)
 
 
+def is_anonymous(principal: Principal) -> bool:
+    """Whether this is the user of clients who haven't logged in, also a tenant's."""
+    return principal.kind == USER and bare(principal.name) == ANONYMOUS.name
+
+
 class ResourceType(StrEnum):
     TOPIC = "topic"
     GROUP = "group"

@@ -9,6 +9,7 @@ from typing import Final
 from streamhouse.errors import InvalidCredentials
 from streamhouse.model.access import Principal
 from streamhouse.model.scram import ScramCredential, ScramMechanism
+from streamhouse.model.tenant import bare
 
 MAX_USER_CHARS: Final = 200
 MAX_PASSWORD_CHARS: Final = 1000
@@ -64,7 +65,7 @@ def hash_secret(secret: str) -> bytes:
 
 
 def check_user_name(name: str) -> None:
-    if len(name) > MAX_USER_CHARS or not _USER.fullmatch(name) or name in ("*", "ANONYMOUS"):
+    if len(name) > MAX_USER_CHARS or not _USER.fullmatch(name) or bare(name) in ("", "*", "ANONYMOUS"):
         raise InvalidCredentials(
             f"a user's name has 1 to {MAX_USER_CHARS} characters, none of , = : or control characters, and is not "
             f"ANONYMOUS; user={name[:100]!r}"

@@ -275,6 +275,7 @@ async def test_the_registrys_own_level_is_the_operators(secure: SecureWorld, htt
         ("DELETE", "/config", None),
         ("PUT", "/mode", {"mode": "READONLY"}),
         ("DELETE", "/mode", None),
+        ("PUT", "/mode/orders-value?force=true", {"mode": "IMPORT"}),
         ("GET", "/contexts", None),
         ("GET", "/contexts/.other/subjects", None),
     ):

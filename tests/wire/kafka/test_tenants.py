@@ -491,6 +491,12 @@ async def test_credentials_of_others_are_refused_on_the_listener_of_a_tenant(clu
     assert outcomes == {"acme~alice": True, "beta~alice": False, "carol": False, "agent": False, "worker": False}
 
 
+async def test_nobody_makes_tokens_for_who_has_not_logged_in(cluster: Cluster) -> None:
+    acme = await cluster.client("ACME")
+    answer = await call(acme, build(APIS[38].request, APIS[38], 3, uuid4()), 3)
+    assert answer.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
 # --- rules and quotas -----------------------------------------------------------------------------------------------
 
 

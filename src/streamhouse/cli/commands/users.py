@@ -44,7 +44,7 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     deps = dependencies_of(context)
-    created = run(_create(deps, http_addresses(agents), name, _new_password(name, from_stdin=password_stdin)))
+    created = run(_create(deps, http_addresses(agents), name, new_password(name, from_stdin=password_stdin)))
     if as_json:
         print_json(msgspec.to_builtins(created))
     else:
@@ -52,7 +52,7 @@ def create(
         print_note(f"allow something with: streamhouse acls create --allow User:{created.name} --operation read …")
 
 
-def _new_password(name: str, *, from_stdin: bool) -> str:
+def new_password(name: str, *, from_stdin: bool) -> str:
     if from_stdin:
         password = sys.stdin.read(MAX_PASSWORD_BYTES).rstrip("\r\n")
     elif sys.stdin.isatty():
@@ -87,7 +87,7 @@ def passwd(
     as_json: AsJson = False,
 ) -> None:
     deps = dependencies_of(context)
-    run(_passwd(deps, http_addresses(agents), name, _new_password(name, from_stdin=password_stdin)))
+    run(_passwd(deps, http_addresses(agents), name, new_password(name, from_stdin=password_stdin)))
     if as_json:
         print_json({"changed": name})
     else:

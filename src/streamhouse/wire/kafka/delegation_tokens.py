@@ -1,7 +1,7 @@
 """What the APIs of delegation tokens share: who may ask for one, and which token a client means."""
 
 from streamhouse.broker.security.delegation_tokens import DelegationTokens
-from streamhouse.model.access import ANONYMOUS, USER, Principal
+from streamhouse.model.access import USER, Principal, is_anonymous
 from streamhouse.model.credentials import DelegationToken
 from streamhouse.wire.kafka.context import Context
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -15,7 +15,7 @@ def usable_tokens(context: Context) -> DelegationTokens | ErrorCode:
     if (tokens := context.broker.security.delegation_tokens) is None:
         return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
     principal = context.caller.principal
-    if principal == ANONYMOUS or principal.kind != USER or context.login.is_by_delegation_token:
+    if is_anonymous(principal) or principal.kind != USER or context.login.is_by_delegation_token:
         return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     return tokens
 

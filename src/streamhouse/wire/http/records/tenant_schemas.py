@@ -19,12 +19,16 @@ class SchemasOfTenant:
     def __init__(self, tenant: str, registry: Registry) -> None:
         self._tenant = tenant
         self._registry = registry
+        self._own: set[int] = set()
 
     async def schema(self, schema_id: int) -> ParsedSchema:
         """Raise `UnknownSchema` unless a subject of the tenant has the schema."""
+        if schema_id in self._own:
+            return await self._registry.schema(schema_id)
         versions = await self._registry.versions_of(schema_id, with_deleted=True)
         if all(unqualified(self._tenant, str(each.subject)) is None for each in versions):
             raise UnknownSchema(schema_id=schema_id)
+        self._own.add(schema_id)
         return await self._registry.schema(schema_id)
 
     async def newest_id(self, subject: str) -> int:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from streamhouse.broker.schemas import SchemaRegistry
-from streamhouse.errors import UnknownSubject
+from streamhouse.errors import AccessDenied, UnknownSubject
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.needs import lists, needs
 from streamhouse.model.schema import Deleted, Level, Mode, Subject
@@ -116,6 +116,8 @@ class _Rules:
         if text is not None and text.upper() not in Mode.__members__:
             raise RegistryFault(42204, f"Invalid mode '{text[:100]}'. Valid values are {', '.join(Mode)}")
         mode = None if text is None else Mode(text.upper())
+        if call.tenant and mode is Mode.IMPORT:  # importers choose ids, which are numbers of the whole cluster
+            raise AccessDenied(call.access.caller.principal, operation="import", resource_type="registry", name="ids")
         await self._schemas.set_mode(call.subject(), mode, force=force)
         return {"mode": mode}
 

@@ -41,6 +41,7 @@ from streamhouse.model.access import (
     acl_in_tenant,
     acl_of_tenant,
     check_acl,
+    is_anonymous,
 )
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.credentials import ApiKey, User
@@ -319,7 +320,7 @@ class SecurityCalls:
 
 def _is_self(caller: Caller, principal: Principal) -> bool:
     """Whether this is the caller, who has proven it."""
-    return caller.principal == principal and caller.principal.name != "ANONYMOUS"
+    return caller.principal == principal and not is_anonymous(principal)
 
 
 def _user(user: User) -> UserView:
