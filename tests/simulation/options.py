@@ -31,6 +31,9 @@ from streamhouse.config import (
     WalSettings,
 )
 
+INLINE_BYTES: Final = 0
+"""`wal.inline_bytes` of all seeds: with threads, a group has more moments at which it can be torn. A test raises it."""
+
 KILLS: Final = {"kill": 3, "fuse": 4, "stop": 2}
 POWER: Final = {"power": 3, "power-fuse": 3, "fuse": 1}
 STORES: Final = {"object-storm": 4, "objects-away": 2, "metadata-storm": 4, "metadata-away": 2, "slow": 1, "rot": 1}
@@ -434,7 +437,7 @@ def _settings(chance: random.Random, groups: GroupSettings) -> Settings:
             fsync_interval_ms=chance.choice((10, 100, 500)),
             file_bytes=chance.choice((600, 2_000, 20_000)),
             max_pending_bytes=chance.choice((800, 5_000, 100_000)),
-            inline_bytes=0,
+            inline_bytes=INLINE_BYTES,
         ),
         buffer=BufferSettings(
             memory_bytes=memory,

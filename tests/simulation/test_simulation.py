@@ -3,15 +3,19 @@
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
+from streamhouse.broker.wal.disk_wal import DiskWal
+from tests.simulation import options
 from tests.simulation.options import ALL_PROFILES
 from tests.simulation.scenario import Outcome, run_seed
 from tests.support.depth import random_seeds, scaled
 
 SEEDS = scaled(quick=8, nightly=300)
 RANDOM_SEEDS = scaled(quick=4, nightly=60)
+INLINE_SEEDS = scaled(quick=2, nightly=50)
 SEEDS_PER_PROFILE = scaled(quick=1, nightly=15)
 EXPLAINED = (
     (95235, None),  # a leader that was not told of a commit
@@ -49,6 +53,24 @@ def test_seeds_that_no_run_before_had_keep_the_promises(number: int) -> None:
 def test_seeds_that_failed_once_keep_the_promises(seed: int, profile: str | None) -> None:
     outcome = run_seed(seed, profile=profile)
     assert outcome.failure is None, explain(outcome)
+
+
+@pytest.mark.parametrize("profile", ["disk", "kills", "power"])
+def test_agents_whose_loops_write_small_groups_keep_the_promises(profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = 0
+    plain = DiskWal._write_inline
+
+    def counted(wal: DiskWal, group: Any) -> None:
+        nonlocal written
+        written += 1
+        plain(wal, group)
+
+    monkeypatch.setattr(options, "INLINE_BYTES", 64 * 1024)
+    monkeypatch.setattr(DiskWal, "_write_inline", counted)
+    for seed in range(5000, 5000 + INLINE_SEEDS):
+        outcome = run_seed(seed, profile=profile)
+        assert outcome.failure is None, explain(outcome)
+    assert written
 
 
 @pytest.mark.parametrize("profile", sorted(ALL_PROFILES))
