@@ -1,6 +1,6 @@
 """Settings: values with names, units, defaults and a sentence each, read once at the start.
 
-Owns        `settings`, `listeners`, `pipelines`, `transactions` (what there is), `load` (where values come from, and
+Owns        `settings` (what there is, in a module for each part of the agent), `load` (where values come from, and
             errors that name the place of a wrong one), `fields` (how sizes, durations and addresses are written)
 Leaves      turning settings into components to `agent`
 
@@ -8,7 +8,8 @@ Order of precedence: flags, then environment (`STREAMHOUSE_WAL_FSYNC=always`), t
 (`[wal] fsync = "always"`), then the defaults.
 """
 
-from streamhouse.config.coordination import TransactionSettings
+from streamhouse.config.cluster import AgentClientSettings, AgentSettings, ClusterSettings, LeaseSettings
+from streamhouse.config.coordination import GroupSettings, SchemaSettings, TransactionSettings
 from streamhouse.config.encryption import EncryptionSettings
 from streamhouse.config.exposure import anonymous_listeners, check_exposure, exposure_warning
 from streamhouse.config.fields import (
@@ -32,6 +33,7 @@ from streamhouse.config.load import (
     load_settings,
     without_password,
 )
+from streamhouse.config.maintenance import CompactionSettings, IntegritySettings, RetentionSettings
 from streamhouse.config.pipelines import (
     ExternalCommitSettings,
     MaintenanceSettings,
@@ -42,29 +44,19 @@ from streamhouse.config.pipelines import (
     ViewSettings,
 )
 from streamhouse.config.quotas import QuotaSettings
-from streamhouse.config.security import SecuritySettings
-from streamhouse.config.settings import (
-    AgentClientSettings,
-    AgentSettings,
+from streamhouse.config.records import (
     BufferSettings,
-    ClusterSettings,
-    CompactionSettings,
     DecoderSettings,
     FetchSettings,
     FlushSettings,
-    GroupSettings,
-    IntegritySettings,
-    LeaseSettings,
-    MetadataSettings,
     ProducerSettings,
     RecordSettings,
-    RetentionSettings,
-    SchemaSettings,
-    Settings,
-    StoreSettings,
     TopicSettings,
     WalSettings,
 )
+from streamhouse.config.security import SecuritySettings
+from streamhouse.config.settings import Settings
+from streamhouse.config.stores import MetadataSettings, StoreSettings
 from streamhouse.config.tracing import TracingSettings
 
 __all__ = [
