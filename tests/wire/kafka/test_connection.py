@@ -25,6 +25,7 @@ from tests.wire.kafka.talk import (
     a_batch,
     a_broker,
     a_server,
+    batches_of,
     create_topic,
     fetch_request,
     produce,
@@ -492,6 +493,19 @@ async def test_a_client_whose_first_request_is_held_back_is_not_closed_for_its_s
     inflight.release(240 * 1024)
     served.server.close_overdue()
     await patient.receive_raw()
+
+
+async def test_a_client_that_waits_for_its_answer_is_not_idle(timed: tuple[Served, PatientClock]) -> None:
+    served, clock = timed
+    other, waiting = await served.client(), await served.client()
+    await create_topic(other, "orders")
+    await waiting.send(fetch_request("orders", (0, 0), max_wait_ms=300_000), 12)
+    await until(lambda: any(connection._unanswered for connection in served.server.connections))
+    clock.advance(ms=9_000_000)
+    served.server.close_overdue()
+    await produce(await served.client(), "orders", (0, a_batch(b"a")))
+    answer = await waiting.receive(FetchResponse, 12)
+    assert len(batches_of(answer.responses[0].partitions[0])) == 1
 
 
 async def test_a_client_has_its_whole_time_from_when_it_is_let_on(timed: tuple[Served, PatientClock]) -> None:
