@@ -283,6 +283,23 @@ CASES: Final = [
         [f"{VIEW} AS SELECT user, sort_array(collect_list(n)) AS t FROM STREAM(plays) GROUP BY user"],
     ),
     (
+        f"{VIEW} AS SELECT user COLLATE UTF8_LCASE AS u, count(*) AS c FROM STREAM(plays)"
+        " GROUP BY user COLLATE UTF8_LCASE",
+        "GROUP BY lower(column), or name its tables without STREAM",
+        [f"{VIEW} AS SELECT lower(user) AS u, count(*) AS c FROM STREAM(plays) GROUP BY lower(user)", ANEW],
+    ),
+    (
+        f"{VIEW} AS SELECT DISTINCT user COLLATE UNICODE_CI AS u FROM STREAM(plays)",
+        "GROUP BY lower(column), or name its tables without STREAM",
+        [ANEW],
+    ),
+    (
+        f"{PIPELINE} {INTO} SELECT p.id FROM STREAM(plays) p JOIN STREAM(pays) q"
+        " ON p.user COLLATE UTF8_LCASE = q.user COLLATE UTF8_LCASE",
+        "GROUP BY lower(column), or name its tables without STREAM",
+        [f"{PIPELINE} {INTO} SELECT p.id FROM STREAM(plays) p JOIN STREAM(pays) q ON lower(p.user) = lower(q.user)"],
+    ),
+    (
         f"{VIEW} AS SELECT n, collect_set(user) AS t FROM STREAM(plays) GROUP BY n",
         "sort_array(collect_set(column))",
         [

@@ -325,6 +325,11 @@ def check_plan(frame: DataFrame) -> None:
             "session windows are those of a group, and the query groups by nothing else; do=GROUP BY a column"
             " as well: sessions of all records together can only be had in a view that names its tables without STREAM"
         )
+    if any(_has_collated_keys(jvm, node) for node in walk_everything(plan)):
+        raise Rejected(
+            "a stream can't be grouped or joined by texts that are equal by a collation, because state is kept by their"
+            " bytes; do=GROUP BY lower(column), or name its tables without STREAM, in a view"
+        )
     if not any(joins_streams(node) for node in walk_everything(plan)):
         return
     plan = spark._jsparkSession.sessionState().optimizer().execute(plan)  # a condition may stand in WHERE
@@ -334,6 +339,19 @@ def check_plan(frame: DataFrame) -> None:
             "streams are joined by columns that are equal, and these are joined by none; do=JOIN … ON a.id = b.id, or"
             " name one of them without STREAM, in a view WITH (lookup = 'on arrival')"
         )
+
+
+def _has_collated_keys(jvm: Any, node: Any) -> bool:
+    """Whether an operator with state compares texts otherwise than by their bytes."""
+    if kind_of(node) == "Aggregate" and node.isStreaming():
+        keys = scala_seq(node.groupingExpressions())
+    elif kind_of(node).startswith("Deduplicate") and node.isStreaming():
+        keys = scala_seq(node.keys())
+    elif joins_streams(node) and node.condition().isDefined():
+        keys = [each for each in walk_expression(node.condition().get()) if kind_of(each) != "Literal"]
+    else:
+        return False
+    return not all(jvm.org.apache.spark.sql.catalyst.util.UnsafeRowUtils.isBinaryStable(key.dataType()) for key in keys)
 
 
 def _has_sessions_alone(node: Any) -> bool:
