@@ -22,10 +22,12 @@ from streamhouse.clock import Clock, Ids
 from streamhouse.config import GrpcSettings, is_loopback
 from streamhouse.errors import Overloaded, Rejected, Stopping, StreamhouseError, TooFast
 from streamhouse.model.needs import Needs
+from streamhouse.model.tenant import without_tenant
 from streamhouse.telemetry import REQUEST_ID, RateLimitedLog, is_request_id, request_id
 from streamhouse.tracing import HEADER, SpanKind, Tracer, parse_traceparent
 from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.client_limits import RejectionBackoff, TokenBuckets
+from streamhouse.wire.grpc import tenants
 from streamhouse.wire.grpc.errors import code_of, metadata_of
 from streamhouse.wire.grpc.metrics import GrpcMetrics
 from streamhouse.wire.user_throttle import UserThrottle
@@ -156,12 +158,17 @@ class CallRunner:
                         throttle = self._throttle(access)
                         await throttle.received(len(raw))
                         request = _decode(raw, request_type)
+                        if tenant := access.caller.tenant:
+                            tenants.require_served(access.caller, name)
+                            tenants.enter(tenant, request)
                         with access.acts() as acts:
                             access.require_early(needs, partial(getattr, request))
                             async with access.watched():
                                 message = await throttle.measured(method(request, Call(timeout_s, len(raw), access)))
                             acts.end()
                         answer = message.SerializeToString()
+                        if tenant:
+                            answer = tenants.leave(tenant, name, answer)
                         await throttle.sent(len(answer))
             except TimeoutError as error:
                 status = _timed_out(timeout_s) if timer.expired() else _status_of(error, name)
@@ -208,7 +215,10 @@ class CallRunner:
                 throttle = self._throttle(access)
                 async with access.watched():
                     received = self._received(requests, context, request_type, access, throttle)
-                    await throttle.measured(method(received, self._sender(context, throttle)))
+                    send = self._sender(context, throttle)
+                    if tenant := access.caller.tenant:
+                        send = _sender_in_tenant(tenant, name, send)
+                    await throttle.measured(method(received, send))
 
             await self._run(name, context, work)
 
@@ -267,7 +277,10 @@ class CallRunner:
             await throttle.received(len(raw))
             remaining: float | None = context.time_remaining()
             timeout_s = limit_s if remaining is None else max(0.0, min(limit_s, remaining))
-            yield _decode(raw, request_type), Call(timeout_s, len(raw), access)
+            request = _decode(raw, request_type)
+            if tenant := access.caller.tenant:
+                tenants.enter(tenant, request)
+            yield request, Call(timeout_s, len(raw), access)
 
     def _sender(self, context: Any, throttle: UserThrottle | None) -> Send:
         sending = asyncio.Lock()
@@ -342,7 +355,17 @@ class CallRunner:
     async def _abort(self, context: Any, name: str, status: CallStatus, received_at: float) -> None:
         self._metrics.ended(name, status.code)
         await self._delay_rejection(context, name, received_at)
-        await context.abort(status.code, status.text, (*status.metadata, (REQUEST_ID, request_id.get())))
+        text = without_tenant(tenant, status.text) if (tenant := tenants.TENANT.get()) else status.text
+        await context.abort(status.code, text, (*status.metadata, (REQUEST_ID, request_id.get())))
+
+
+def _sender_in_tenant(tenant: str, name: str, send: Send) -> Send:
+    """Sends messages of a stream as the tenant's users see them."""
+
+    async def send_shown(message: bytes) -> None:
+        await send(tenants.leave(tenant, name, message))
+
+    return send_shown
 
 
 def metadata_value(context: Any, name: str) -> str:

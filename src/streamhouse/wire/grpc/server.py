@@ -13,7 +13,7 @@ from streamhouse.broker.broker import Broker
 from streamhouse.clock import Clock
 from streamhouse.config import Address, GrpcSettings
 from streamhouse.config.listener_spec import ListenerSpec
-from streamhouse.errors import AccessDenied, Misconfigured
+from streamhouse.errors import Misconfigured
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.needs import LOGGED_IN, Needs, Right, all_of, lists, need, needs
 from streamhouse.wire.authentication import Authenticator, Origin
@@ -28,6 +28,7 @@ from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
 from streamhouse.wire.grpc.metrics import GrpcMetrics
 from streamhouse.wire.grpc.produce import ProduceService
 from streamhouse.wire.grpc.produce_stream import batches_stream, records_stream
+from streamhouse.wire.grpc.tenants import TENANT
 from streamhouse.wire.grpc.tls import certificate_of, check_tls, server_credentials
 from streamhouse.wire.listener import UserOf, bind, no_user
 from streamhouse.wire.tls import ServerTls
@@ -252,8 +253,7 @@ async def _log_in(authenticator: Authenticator, listener: ListenerSpec, user_of:
         [value for key, value in metadata if key == "x-api-key"],
         Origin(listener=listener, host=host, certified=user_of(certificate_of(context))),
     )
-    if access.caller.tenant:
-        raise AccessDenied(access.caller.principal, operation="use", resource_type="interface", name="gRPC")
+    TENANT.set(access.caller.tenant)
     return access
 
 
