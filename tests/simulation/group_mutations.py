@@ -141,8 +141,12 @@ def groups_deleted_under_their_members(patch: Patch) -> None:
     patch.setattr(groups, "check_delete", lambda group: None)
 
 
+async def _nothing_is_read(*_: object) -> frozenset[str]:
+    return frozenset()
+
+
 def offsets_deleted_under_their_readers(patch: Patch) -> None:
-    patch.setattr(offsets, "is_subscribed", lambda group, topic: False)
+    patch.setattr(offsets, "find_topics_read", _nothing_is_read)
 
 
 def deletions_not_written(patch: Patch) -> None:
@@ -155,7 +159,7 @@ def deletions_not_written(patch: Patch) -> None:
 
 
 def offsets_expire_under_their_readers(patch: Patch) -> None:
-    patch.setattr(offset_expiry, "is_subscribed", lambda group, topic: False)
+    patch.setattr(offset_expiry, "find_topics_read", _nothing_is_read)
 
 
 def offsets_expire_too_early(patch: Patch) -> None:

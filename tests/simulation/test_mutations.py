@@ -25,6 +25,15 @@ def test_a_missing_guard_is_found(name: str) -> None:
     assert found.noticed is not None, f"none of {found.tried} seeds violates any of {ALL[name].breaks}: {name}"
 
 
+def test_every_guard_is_where_its_mutation_takes_it_out() -> None:
+    for name, mutation in ALL.items():
+        with pytest.MonkeyPatch.context() as patch:
+            try:
+                mutation.apply(patch)
+            except AttributeError as error:
+                pytest.fail(f"{name}: {error}")
+
+
 def test_what_was_noticed_is_still_looked_for() -> None:
     assert set(NOTICED) <= set(ALL)
 
