@@ -1,13 +1,19 @@
 """Handshakes that are never finished: they count as connections, take limited time, and leave nothing behind."""
 
 import asyncio
+import errno
+import socket
 import ssl
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from streamhouse.agent import Agent
+from streamhouse.clock import SystemClock
+from streamhouse.config.fields import Address
+from streamhouse.wire.listener import OpenListener, bind
+from streamhouse.wire.tls_acceptor import TlsAcceptor
 from tests.wire.http.test_secure_listeners import running
 
 LIMIT: Final = 3
@@ -63,3 +69,26 @@ async def test_handshakes_that_are_not_finished_count_and_end(tmp_path: Path, in
                 writer.close()
             await asyncio.sleep(0.05)
         assert await is_encrypted(port, tmp_path)
+
+
+class Gone(socket.socket):
+    """A connection whose client was gone before it was encrypted: some systems say so here."""
+
+    def setsockopt(self, *_: Any) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+
+async def test_a_connection_that_is_gone_at_once_is_not_counted() -> None:
+    left: list[str] = []
+    with bind(Address("127.0.0.1", 0), flag="--kafka") as listening, Gone() as accepted:
+        acceptor = TlsAcceptor(
+            OpenListener.plain(listening),
+            admit=lambda _: 0.0,
+            leave=left.append,
+            make=lambda _: asyncio.Protocol(),
+            timeout_s=TIMEOUT_S,
+            clock=SystemClock(),
+        )
+        await acceptor._encrypt(accepted, "10.0.0.1", 0.0)
+        assert accepted.fileno() == -1
+    assert left == ["10.0.0.1"]

@@ -76,12 +76,13 @@ class TlsAcceptor:
                 self._keep(loop.create_task(self._encrypt(accepted, host, wait_s), name="tls-handshake"))
 
     async def _encrypt(self, accepted: socket.socket, host: str, wait_s: float) -> None:
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: self._make(wait_s), accepted, ssl=self._listener.tls, ssl_handshake_timeout=self._timeout_s
             )
         except BaseException as error:
             self._leave(host)
+            accepted.close()
             if not isinstance(error, OSError):  # which is also what TLS doesn't like, and the timeout
                 raise

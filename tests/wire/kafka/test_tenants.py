@@ -497,6 +497,17 @@ async def test_nobody_makes_tokens_for_who_has_not_logged_in(cluster: Cluster) -
     assert answer.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
 
+async def test_groups_that_a_token_claims_are_the_tenants(cluster: Cluster) -> None:
+    security = cluster.broker.security
+    assert security.tokens is not None
+    groups = (Principal("Group", "ops"), Principal("Group", "acme~dev"), Principal("Group", "beta~dev"))
+    token = security.tokens.make(Principal("User", "acme~alice"), groups=groups)
+    caller = await security.log_in_with_token(token, host="127.0.0.1", listener="LOGIN")
+    assert [each.name for each in caller.groups] == ["acme~ops", "acme~dev", "acme~beta~dev"]
+    again = security.tokens.make(caller.principal, groups=caller.groups)
+    assert (await security.log_in_with_token(again, host="127.0.0.1", listener="LOGIN")).groups == caller.groups
+
+
 # --- rules and quotas -----------------------------------------------------------------------------------------------
 
 

@@ -185,4 +185,4 @@ class Security:
 
 def _group_of(tenant: str, group: Principal) -> Principal:
     """A group that a token claims, as rules of the user's tenant name it: no rules of others are about it."""
-    return Principal(group.kind, qualified(tenant, group.name))
+    return group if tenant_of(group.name) == tenant else Principal(group.kind, qualified(tenant, group.name))
