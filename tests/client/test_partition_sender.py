@@ -608,3 +608,13 @@ def test_an_answer_says_what_to_do_and_whether_the_batch_may_be_stored(
 def test_a_duplicate_is_stored() -> None:
     assert check_response(produce_answer(46), "t") == Stored(None)
     assert check_response(produce_answer(0), "t") == Stored(7)
+
+
+async def test_a_batch_is_full_when_it_has_its_bytes_or_when_a_record_does_not_fit() -> None:
+    sender = a_lane(FakeWire(), batch_bytes=30)
+    fulls = list[tuple[bool, bool]]()
+    for size in (10, 20, 10, 25, 30):
+        _, is_full = sender.append(NewRecord(b"v"), size)
+        fulls.append((is_full, sender.has_open_batch))
+    assert fulls == [(False, True), (True, False), (False, True), (True, True), (True, False)]
+    assert [batch.size_bytes for batch in sender.batches()] == [30, 10, 25, 30]
