@@ -102,3 +102,19 @@ def test_the_screen_warns_of_listeners_that_others_reach(run: Run, world: World)
     text = run("up", "--kafka", "0.0.0.0:9092", "--http", "[::]:8080").stdout
     assert "WARNING: no login" in text
     assert "everybody on the network of Kafka 0.0.0.0:9092, HTTP [::]:8080 is an administrator" in text
+
+
+def test_a_secure_agent_makes_what_it_needs_and_says_how_to_log_in(run: Run, world: World, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    result = run("up", "--secure", "--data", str(data), "--set", "grpc.protocol=SSL")
+    assert result.exit_code == 0, result.stderr
+    settings = world.settings
+    assert settings is not None
+    assert (settings.kafka.protocol, settings.http.protocol, settings.grpc.protocol) == ("SASL_SSL", "SASL_SSL", "SSL")
+    assert (settings.security.authorization, settings.security.bootstrap_user) == ("acls", "admin")
+    password = (data / "security" / "password").read_text().strip()
+    assert password not in result.output
+    assert f"STREAMHOUSE_CA={data}/security/ca.pem" in " ".join(result.stderr.split())
+    assert (data / "security").stat().st_mode & 0o077 == 0
+    assert run("up", "--secure", "--data", str(data)).exit_code == 0
+    assert (data / "security" / "password").read_text().strip() == password

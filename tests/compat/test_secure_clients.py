@@ -6,6 +6,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import aiokafka
@@ -15,6 +16,9 @@ import confluent_kafka.admin
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
+from streamhouse.clock import SystemClock
+from streamhouse.dev.security import prepare_security
+from tests.support.agent import LiveAgent
 from tests.support.secure_agent import PASSWORD, SECRET, SecureAgent
 
 with warnings.catch_warnings():
@@ -185,3 +189,24 @@ def wait_until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
+
+
+def test_an_agent_that_was_started_securely_serves_who_logs_in(tmp_path: Path) -> None:
+    security = prepare_security(tmp_path / "data" / "security", clock=SystemClock())
+    live = LiveAgent(tmp_path / "data", "--secure", ca=security.ca)
+    live.start()
+    try:
+        config: dict[str, Any] = {
+            "bootstrap.servers": live.bootstrap,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanisms": "SCRAM-SHA-512",
+            "sasl.username": security.user,
+            "sasl.password": security.password,
+            "ssl.ca.location": str(security.ca),
+        }
+        admin = confluent_kafka.admin.AdminClient(config)
+        (made,) = admin.create_topics([NewTopic("orders", 1)]).values()
+        made.result(PATIENCE_S)
+        assert set(admin.list_topics(timeout=PATIENCE_S).topics) == {"orders"}
+    finally:
+        live.stop()

@@ -1,6 +1,7 @@
 """`streamhouse up` runs an agent in this process; `streamhouse config show` prints every setting and its source."""
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
@@ -26,6 +27,7 @@ from streamhouse.cli.output import (
     size,
 )
 from streamhouse.cli.typer_setup import Command, command_group, help_text
+from streamhouse.clock import SystemClock
 from streamhouse.config import (
     Explained,
     Settings,
@@ -47,6 +49,7 @@ HELP: Final = help_text(
     "streamhouse up --data /var/lib/streamhouse --fsync always",
     "streamhouse up --kafka 0.0.0.0:9092 --set flush.age_s=5s",
     "streamhouse up --config production.toml",
+    "streamhouse up --secure",
     "streamhouse up --agents auto --metadata postgresql://db/streamhouse --store s3://records",
 )
 _DEFAULT_KAFKA: Final = "127.0.0.1:9092"
@@ -96,6 +99,14 @@ def up(
             metavar="HOST:PORT", help="With --agents: health page of all agents. Default: the port after HTTP's."
         ),
     ] = None,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="TLS, logins and access rules on all listeners; certificates, a user and its password are made in "
+            "DIR/security at the first start.",
+        ),
+    ] = False,
     config: ConfigFile = None,
 ) -> None:
     flags: dict[str, object] = dict(pairs(setting or [], "--set"))
@@ -111,11 +122,26 @@ def up(
     }
     flags |= {name: value for name, value in named.items() if value is not None}
     settings = load_settings(flags, os.environ, config)
+    if secure:
+        flags = _secure_flags(settings) | flags
+        settings = load_settings(flags, os.environ, config)
     if agents == "1":
         dependencies_of(context).run_agent(settings, on_ready=lambda ready: show_ready(ready, settings))
     else:
         _run_agents(context, settings, agents, flags, config, health)
     print_line("stopped")
+
+
+def _secure_flags(settings: Settings) -> dict[str, object]:
+    """Settings of a secure agent, whose certificates, secrets and first user are made where they are missing."""
+    from streamhouse.dev.security import prepare_security
+
+    security = prepare_security(Path(settings.agent.data) / "security", clock=SystemClock())
+    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in security.client_environment.items())
+    print_note(f"the user {security.user} may do everything; its password is in {security.password_file}")
+    print_note(f"other terminals log in with: export {variables}")
+    print_note(f"clients log in with the files in {security.folder}: client.properties, librdkafka.conf, curl.conf")
+    return dict(security.settings)
 
 
 def _run_agents(
