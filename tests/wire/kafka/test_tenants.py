@@ -50,7 +50,7 @@ from streamhouse.wire.kafka.messages.offset_commit import (
 from streamhouse.wire.kafka.messages.produce import ProduceResponse
 from streamhouse.wire.kafka.sasl.login import BEFORE_LOGIN
 from streamhouse.wire.kafka.schema import Field, Request, Response, fields_of
-from streamhouse.wire.kafka.tenants import Kind, UnclassifiedField, enter, kind_of, leave, plan_of
+from streamhouse.wire.kafka.tenants import REFUSED, Kind, UnclassifiedField, enter, kind_of, leave, plan_of
 from streamhouse.wire.listener import OpenListener, bind
 from tests.wire.kafka.sasl.logins import ScramClient, authenticate, handshake, plain
 from tests.wire.kafka.talk import (
@@ -413,6 +413,17 @@ async def test_a_client_of_a_tenant_is_no_agent_whatever_it_says(cluster: Cluste
     request = build(APIS[27].request, APIS[27], 1, uuid4())
     answer = await call(acme, request, 1)
     assert ErrorCode.CLUSTER_AUTHORIZATION_FAILED in set(codes_in(answer))
+
+
+@pytest.mark.parametrize("key", REFUSED)
+async def test_what_is_no_tenants_business_is_denied_to_who_may_do_everything(cluster: Cluster, key: int) -> None:
+    acme = await cluster.client("ACME")
+    await create_topic(acme, TOPIC)
+    api = APIS[key]
+    request = build(api.request, api, api.last, uuid4())
+    if key == 43:
+        request.topic_partitions = None
+    assert ErrorCode.CLUSTER_AUTHORIZATION_FAILED in set(codes_in(await call(acme, request, api.last)))
 
 
 async def test_a_tenant_is_not_told_where_records_are(cluster: Cluster) -> None:
