@@ -81,8 +81,9 @@ async def test_event_source_goes_on_where_it_was_when_its_stream_breaks(start_si
 
 async def break_streams(site: Site) -> None:
     """Cut the sockets of streams, as a network does."""
-    server: Any = site.agent._http
-    for each in list(server._server.server_state.connections):
+    port: Any = site.agent._http
+    [server] = port._server._servers
+    for each in list(server.server_state.connections):
         if each.scope is not None and b"text/event-stream" in dict(each.scope["headers"]).get(b"accept", b""):
             each.transport.abort()
 
