@@ -1,7 +1,7 @@
 """After any trouble, every member that keeps joining gets an assignment: nobody waits for what never comes.
 
-A joining member waits for the others at most as long as the rebalance timeout, and for one that is gone at most as
-long as its session. The oracle is what members were told, not what the group thinks of itself.
+A joining member waits for the others at most as long as the rebalance timeout, for one that is gone at most as long as
+its session, and where the group is new as long as the delay of its first rebalance. The oracle is what members were told, not what the group thinks of itself.
 """
 
 from functools import partial
@@ -67,7 +67,7 @@ def check(seed: int, *, initial_delay_s: float) -> bool:
     world = World(seed, initial_delay_s=initial_delay_s)
     members = trouble(world)
     was_settled = is_settled(world, members)
-    world.run(BOUND_S)
+    world.run(BOUND_S + initial_delay_s)
     assert is_settled(world, members), f"seed={seed} {members} {world.coordinator.group!r}"
     kept_s = world.run(3 * SESSION_S, until=lambda: not is_settled(world, members))
     assert is_settled(world, members), f"seed={seed} kept_s={kept_s:.1f} {members} {world.coordinator.group!r}"
