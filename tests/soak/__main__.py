@@ -131,7 +131,7 @@ class _Run:
             if churning is not None:
                 await asyncio.to_thread(churning.join)
             if self._pipelines is not None:
-                await asyncio.to_thread(self._pipelines.supervisor.stop, 30.0)
+                await asyncio.to_thread(self._pipelines.stop)
         return self._result()
 
     async def _start_pipelines(self) -> threading.Thread | None:

@@ -14,8 +14,9 @@ from typing import Final
 from streamhouse.dev.processes import ChildProcess, Program
 from tests.soak.load import EVENTS, Target
 
-COMMAND: Final = (sys.executable, "-P", "-m", "streamhouse", "pipelines")
+COMMAND: Final = (sys.executable, "-P", "-m", "streamhouse")
 CALL_S: Final = 600.0
+STOP_S: Final = 30.0
 STAYING: Final = f"""
 CREATE TABLE {EVENTS} (item INT) WITH (connector = 'topic', format = 'json');
 CREATE PIPELINE copies AS INSERT INTO event_copies SELECT item FROM STREAM({EVENTS});
@@ -33,7 +34,16 @@ class Pipelines:
         self._environment = environment
         self._agents = ("--agents", ",".join(str(each) for each in target.http))
         folder.mkdir(parents=True, exist_ok=True)
-        command = [*COMMAND, "run", "--checkpoints", str(folder / "checkpoints"), "--master", "local[2]", *self._agents]
+        command = [
+            *COMMAND,
+            "pipelines",
+            "run",
+            "--checkpoints",
+            str(folder / "checkpoints"),
+            "--master",
+            "local[2]",
+            *self._agents,
+        ]
         self.supervisor = ChildProcess(
             Program(name="supervisor", command=command, log_path=log_path, environment=environment)
         )
@@ -43,18 +53,23 @@ class Pipelines:
         self.supervisor.start()
         self._apply("staying.sql", STAYING)
 
+    def stop(self) -> None:
+        """Stop the supervisor, and the SQL worker that applying pipelines has started."""
+        self.supervisor.stop(STOP_S)
+        self._run("sql", "stop")
+
     def churn(self, target: Target) -> None:
         """A pipeline comes, runs, and is deleted with its offsets."""
         for number in target.rounds("pipelines", 5.0):
             with target.counted("pipelines that came and went"):
                 name = f"passing_{number}"
                 self._apply("passing.sql", PASSING.format(name=name, number=number))
-                self._run("delete", name, "--yes")
+                self._run("pipelines", "delete", name, "--yes")
 
     def _apply(self, file: str, text: str) -> None:
         path = self._folder / file
         path.write_text(text)
-        self._run("apply", str(path), "--wait")
+        self._run("pipelines", "apply", str(path), "--wait")
 
     def _run(self, *arguments: str) -> None:
         command: Sequence[str] = (*COMMAND, *arguments, *self._agents)
