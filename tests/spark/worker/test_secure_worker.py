@@ -110,7 +110,8 @@ def test_changes_need_the_callers_rights(agent: AclAgent) -> None:
 
 def test_nobody_ends_or_finds_a_query_of_somebody_else(agent: AclAgent) -> None:
     seen: list[httpx.Response] = []
-    sql = "SELECT count(*) FROM range(0, 1000000000000) WHERE id % 3 = 1"
+    # In one task, so that the query of somebody else has a core.
+    sql = "SELECT count(*) FROM range(0, 1000000000000, 1, 1) WHERE id % 3 = 1"
     waiting = threading.Thread(target=lambda: seen.append(ask(agent, "alice", sql, query_id="mine", timeout_s=60)))
     waiting.start()
     wait_until(lambda: _busy(agent) >= 1)
