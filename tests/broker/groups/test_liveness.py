@@ -1,7 +1,8 @@
 """After any trouble, every member that keeps joining gets an assignment: nobody waits for what never comes.
 
 A joining member waits for the others at most as long as the rebalance timeout, for one that is gone at most as long as
-its session, and where the group is new as long as the delay of its first rebalance. The oracle is what members were told, not what the group thinks of itself.
+its session, and where the group is new as long as the delay of its first rebalance. The oracle is what members were
+told, not what the group thinks of itself.
 """
 
 from functools import partial
