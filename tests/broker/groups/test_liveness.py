@@ -13,7 +13,9 @@ from streamhouse.model.group import GroupState
 from tests.broker.groups.liveness import HEARTBEAT_S, JOIN_PAUSE_S, REBALANCE_S, SESSION_S, TROUBLE_S, Member, World
 from tests.support.depth import random_seeds, scaled
 
-BOUND_S = REBALANCE_S + SESSION_S + HEARTBEAT_S + JOIN_PAUSE_S + 1
+# A static member that hangs is waited for, told by its next heartbeat that it is behind, and removed a session later;
+# the others are told by their next heartbeat.
+BOUND_S = REBALANCE_S + HEARTBEAT_S + SESSION_S + HEARTBEAT_S + JOIN_PAUSE_S + 1
 SEEDS = scaled(quick=150, nightly=5000)
 
 
