@@ -87,7 +87,7 @@ async def test_a_tenant_can_not_tell_whether_there_is_another(
             if not is_populated and name in ("Consume", "ConsumeBatches"):
                 continue  # they wait for what isn't there
             shown = [str(await ask(channel, name, BETA)) for channel in (first, second)]
-            assert not any("acme" in each or "~" in each for each in shown), (name, shown)
+            assert not any("acme" in each or "beta~" in each for each in shown), (name, shown)
             assert CHANGEABLE.sub("_", shown[0]) == CHANGEABLE.sub("_", shown[1]), name
         assert [str(await ask(second, name, ACME)) for name in ("ListTopics", "ListGroups", "GetGroupLag")] == before
 
