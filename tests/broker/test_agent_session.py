@@ -191,7 +191,7 @@ async def test_after_a_lost_lease_no_batch_is_stored_before_its_predecessor_that
     agent_session = current(broker)
     opened = await broker.open_log(ORDERS)
     await broker.append(ORDERS, idempotent(b"a", sequence=0))  # in flight: nobody has seen the WAL's answer
-    await agent_session._drop_lost(opened, LeaseLost([ORDERS], why="another agent had it for a while"))
+    await agent_session.logs.drop_lost(opened, LeaseLost([ORDERS], why="another agent had it for a while"))
     with pytest.raises(PredecessorRefused):
         await broker.append(ORDERS, idempotent(b"b", sequence=1))
     assert (await produce(broker, idempotent(b"a", sequence=0))).base_offset == 0
@@ -353,7 +353,7 @@ async def test_a_stopping_agent_refuses_appends_and_acknowledges_what_it_had_tak
         await broker.append(ORDERS, batch(b"b"))
     late = await broker.create_topic("late", partitions=1, overrides={})
     with pytest.raises(LeaseLost, match="stopping"):
-        await current(broker).open_log(late, 0)
+        await current(broker).logs.open(late, 0)
     await world.until_done(task)
     assert await values_of(await world.start()) == {0: b"a"}
 
@@ -414,10 +414,10 @@ async def test_what_is_known_of_a_partition_is_read_again_after_it_was_handed_ov
     await produce(broker, batch(b"a"))
     item = await broker.open_log(ORDERS)
     agent_session = current(broker)
-    assert agent_session._leases.names() == {item.partition: ORDERS}
+    assert agent_session.logs.leases.names() == {item.partition: ORDERS}
     await agent_session.transfer([item], ELSEWHERE)
-    assert agent_session._leases.names() == {}
-    assert agent_session.unopened() == {}
+    assert agent_session.logs.leases.names() == {}
+    assert agent_session.logs.unopened() == {}
     asked = world.metadata.count("runs")
     assert await values_of(broker) == {0: b"a"}
     assert world.metadata.count("runs") > asked
@@ -433,7 +433,9 @@ async def test_a_hand_over_that_outlives_a_stop_gives_no_lease_away(make_world: 
     world.objects.refuse("put_new", 1000)
     await world.stop(broker, task, within_s=10.0)
     world.objects.heal()
-    assert agent_session.unopened() == {}  # nor are there leases that look like those of logs that could not be opened
+    assert (
+        agent_session.logs.unopened() == {}
+    )  # nor are there leases that look like those of logs that could not be opened
     await agent_session.transfer([item], {ORDERS: LeaseLost([ORDERS], why="another agent leads it")})
     assert world.metadata.count("release") == 0
     world.kill()
@@ -460,7 +462,7 @@ async def test_a_log_is_opened_once_however_many_want_it(world: World) -> None:
     opened = await asyncio.gather(*(broker.open_log(ORDERS) for _ in range(20)))
     assert len({id(log) for log in opened}) == 1
     assert world.metadata.count("acquire") == 1
-    assert current(broker)._opening.pending() == []
+    assert current(broker).logs._opening.pending() == []
 
 
 async def test_a_failed_opening_fails_for_all_who_wait_and_is_tried_again_by_the_next(world: World) -> None:
@@ -485,7 +487,7 @@ async def test_logs_that_are_wanted_together_are_opened_together(world: World) -
     await broker.open_many(names)
     assert (world.metadata.count("acquire"), world.metadata.count("last_runs")) == (1, 1)
     assert world.objects.count("get_range") == 1
-    assert all(current(broker).find_log(name) is not None for name in names)
+    assert all(current(broker).logs.find(name) is not None for name in names)
 
 
 async def test_whoever_gives_up_waiting_for_a_log_leaves_the_others_alone(world: World) -> None:
@@ -507,8 +509,8 @@ async def test_a_lease_that_another_session_holds_is_not_opened(world: World) ->
     rival = Broker(world.dependencies(single_agent=False))
     await rival.start()
     with pytest.raises(LeaseHeld):
-        await current(rival).open_log(await rival.topic("orders"), 0)
-    assert current(rival).unopened() == {}, "it was refused, so there is nothing to give up"
+        await current(rival).logs.open(await rival.topic("orders"), 0)
+    assert current(rival).logs.unopened() == {}, "it was refused, so there is nothing to give up"
 
 
 async def test_leases_are_given_up_however_long_the_metadata_store_is_away(world: World) -> None:
@@ -526,7 +528,7 @@ async def test_leases_are_given_up_however_long_the_metadata_store_is_away(world
 async def test_a_lease_that_this_session_does_not_know_is_not_given_up(world: World) -> None:
     broker = await world.start_with()
     topic = await broker.topic("orders")
-    await current(broker).release_unopened(PartitionId(topic.topic_id, 0), ORDERS)
+    await current(broker).logs.release_unopened(PartitionId(topic.topic_id, 0), ORDERS)
     assert world.metadata.count("release") == 0
 
 
@@ -561,7 +563,7 @@ async def test_what_a_dropped_log_had_in_flight_is_not_acknowledged(world: World
     broker = await world.start_with()
     topic = await broker.topic("orders")
     placed = await broker.append(ORDERS, batch(b"a"))
-    await current(broker).drop_topic(topic)  # at once: a moment later the WAL has it
+    await current(broker).logs.drop_topic(topic)  # at once: a moment later the WAL has it
     with pytest.raises(Retriable):
         await broker.acknowledge(placed)
     assert placed.log.high_watermark == 0
@@ -573,7 +575,7 @@ async def test_a_tenure_that_is_over_leaves_nobody_waiting_for_a_log(world: Worl
     world.metadata.hold("acquire")
     topic = await broker.topic(ORDERS.topic)
     agent_session = current(broker)
-    wanted = asyncio.ensure_future(agent_session.open_log(topic, ORDERS.partition))
+    wanted = asyncio.ensure_future(agent_session.logs.open(topic, ORDERS.partition))
     await settle()
     await world.stop(broker, task)
     with pytest.raises(LeaseLost):

@@ -132,7 +132,7 @@ async def test_a_lost_lease_of_one_partition_does_not_keep_the_others_from_being
     await current(broker).flusher.flush_all()
     (run,) = await runs_of(world, log)
     assert (run.base, run.end) == (0, 1)
-    assert current(broker).find_log(CLICKS) is None
+    assert current(broker).logs.find(CLICKS) is None
     assert isinstance(lost.closed, LeaseLost)
     assert broker.budget.used_bytes == 0
     assert await values_of(broker) == {0: b"a"}
@@ -155,7 +155,7 @@ async def test_when_all_leases_are_gone_with_the_session_nothing_is_dropped(worl
     await _claim(world, broker)
     with pytest.raises(SessionLost):
         await current(broker).flusher.flush_all()
-    assert current(broker).find_log(ORDERS) is not None
+    assert current(broker).logs.find(ORDERS) is not None
     assert broker.budget.used_bytes > 0
     world.kill()
     assert await values_of(await world.start()) == {0: b"a"}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from streamhouse.broker.session.agent_session import OpenBatcher
+from streamhouse.broker.session.open_batcher import OpenBatcher
 from streamhouse.errors import Internal, LeaseLost, StreamhouseError, Unavailable
 
 OVER = LeaseLost([], why="the session is ending")

@@ -14,6 +14,6 @@ async def test_a_request_that_means_the_deleted_topic_leaves_the_log_of_its_name
     await broker.create_topic(ORDERS.topic, partitions=old.partitions, overrides={})
     assert (await produce(broker, batch(b"new"))).base_offset == 0
     with pytest.raises(StreamhouseError):
-        await current(broker).open_log(old, ORDERS.partition)
+        await current(broker).logs.open(old, ORDERS.partition)
     assert (await produce(broker, batch(b"newer"))).base_offset == 1
     assert await values_of(broker) == {0: b"new", 1: b"newer"}

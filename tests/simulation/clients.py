@@ -261,7 +261,7 @@ class Client:
         return simply(ask)
 
     def opened(self, broker: Broker, name: TopicPartition) -> PartitionLog | None:
-        return broker.agent_session.find_log(name) if broker.agent_session is not None else None
+        return broker.agent_session.logs.find(name) if broker.agent_session is not None else None
 
     def is_same(self, broker: Broker, name: TopicPartition, partition: PartitionId) -> bool:
         """Whether an agent means this partition by the name: of a topic that was created anew it may know the old."""

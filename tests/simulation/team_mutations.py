@@ -165,8 +165,8 @@ def released_before_the_flush(patch: Patch) -> None:
     async def hasty(self: AgentSession, logs: Sequence[PartitionLog], new_leaders: Mapping[Any, Any]) -> None:
         for item in logs:
             item.close(new_leaders[item.name])
-        await self._leases.release([item.partition for item in logs])
-        await self._drop(logs, LeaseLost([item.name for item in logs], why="another agent leads it now"))
+        await self.logs.leases.release([item.partition for item in logs])
+        await self.logs.drop(logs, LeaseLost([item.name for item in logs], why="another agent leads it now"))
 
     patch.setattr(AgentSession, "transfer", hasty)
 

@@ -126,7 +126,7 @@ class Broker:
         )
 
         # Maintenance of stored records.
-        forgetting = AbortedCleanup(dependencies, logs=lambda: self._current().logs())
+        forgetting = AbortedCleanup(dependencies, logs=lambda: self._current().logs)
         moved = self._session_manager.log_starts_moved
         identity = context.session_manager.identity
         self.retention = RetentionManager(
@@ -262,7 +262,7 @@ class Broker:
         self.groups.configure(self.settings.groups)
         self._fetcher.configure(self.settings.fetch)
         if (agent_session := self.agent_session) is not None:
-            agent_session.configure_all(self.catalog.known)
+            agent_session.logs.configure_all(self.catalog.known)
 
     # --- state, for health checks and metadata responses
 
@@ -307,7 +307,7 @@ class Broker:
 
     def leader_epoch(self, name: TopicPartition) -> int:
         """The epoch under which this agent leads the partition; -1 if it doesn't."""
-        opened = agent_session.find_log(name) if (agent_session := self.agent_session) is not None else None
+        opened = agent_session.logs.find(name) if (agent_session := self.agent_session) is not None else None
         return opened.epoch if opened is not None else -1
 
     def agents(self) -> Sequence[Session]:
@@ -358,7 +358,7 @@ class Broker:
         _refuse_internal(topic.name, "deleted")
         await self.catalog.delete(topic)
         if (agent_session := self.agent_session) is not None:
-            await agent_session.drop_topic(topic)
+            await agent_session.logs.drop_topic(topic)
 
     async def open_log(self, name: TopicPartition) -> PartitionLog:
         """The log of a partition, opened under a lease if it isn't open yet."""

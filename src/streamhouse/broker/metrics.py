@@ -110,7 +110,7 @@ class BrokerMetrics(Collector):
         under_way = "Transactions that are decided, and whose markers this agent is writing."
         yield GaugeMetricFamily("streamhouse_transactions_ending", under_way, len(endings))
         agent_session = self._broker.agent_session
-        opened = sum(item.open_transactions for item in agent_session.logs()) if agent_session is not None else 0
+        opened = sum(item.open_transactions for item in agent_session.logs) if agent_session is not None else 0
         yield GaugeMetricFamily(
             "streamhouse_transactions_open", "Open transactions in the partitions that this agent leads.", opened
         )
@@ -232,7 +232,7 @@ class BrokerMetrics(Collector):
 
     def _partitions(self) -> Iterable[Metric]:
         agent_session = self._broker.agent_session
-        opened = len(list(agent_session.logs())) if agent_session is not None else 0
+        opened = len(list(agent_session.logs)) if agent_session is not None else 0
         yield GaugeMetricFamily("streamhouse_open_partitions", "Partitions that this agent leads.", opened)
         ready = 0 if self._broker.not_ready() else 1
         yield GaugeMetricFamily("streamhouse_ready", "1 when the agent should get traffic.", ready)

@@ -242,7 +242,7 @@ async def test_open_logs_obey_the_defaults_of_topics_unless_their_topic_knows_be
     with pytest.raises(RecordTooLarge):
         await produce(broker, batch(b"x" * 200))
     await produce(broker, batch(b"x" * 200), CLICKS)
-    assert [item.config.log_append_time for item in current(broker).logs()] == [True, True]
+    assert [item.config.log_append_time for item in current(broker).logs] == [True, True]
     await alter(broker, only())
     await produce(broker, batch(b"x" * 200))
 

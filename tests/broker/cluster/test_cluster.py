@@ -427,7 +427,7 @@ async def test_a_draining_agent_gives_everything_away_and_lives_on(team: Team) -
     await team.world.sqlite.drain_session(current(first).session.session_id)
     await team.pass_time(2)
     assert await team.led_by(first) == []
-    assert list(current(first).logs()) == []
+    assert list(current(first).logs) == []
     for name in names():
         assert await team.produce(name, b"b") == 1
     with pytest.raises(NotLeader):
@@ -444,7 +444,7 @@ async def test_settings_and_deletions_by_one_agent_hold_for_logs_of_another(team
     assert (await first.open_log(name)).config.max_message_bytes == 100
     await second.delete_topic(await second.topic("orders"))
     await team.pass_time(0.5)
-    assert list(current(first).logs()) == []
+    assert list(current(first).logs) == []
 
 
 async def test_retention_moves_the_log_starts_of_what_an_agent_leads_and_of_nothing_else(team: Team) -> None:

@@ -475,7 +475,7 @@ async def something_happens(team: DiskTeam, chance: random.Random) -> None:
         case "mend":
             host.metadata.is_cut = False
         case "flush" if host.is_up and not host.metadata.is_cut and host.up.agent_session is not None:
-            await host.up.agent_session.flusher.flush_once(list(host.up.agent_session.logs()))
+            await host.up.agent_session.flusher.flush_once(list(host.up.agent_session.logs))
         case "long time":
             await team.pass_time(LEASE.ttl_s + DISK_WAIT_S * chance.random() * 2, step=0.25)
         case _:

@@ -487,7 +487,7 @@ async def test_a_lease_that_was_given_up_twice_and_taken_in_between_stays_taken(
     """A hold expires while the partition is handed over anyway, and the store refuses one of the two."""
     await produce(broker, batch(b"a"))
     agent_session = current(broker)
-    (opened,) = agent_session.logs()
+    (opened,) = agent_session.logs
     why = PartitionHeld("over")
     world.metadata.refuse("release", times=1)
     twice = [asyncio.ensure_future(agent_session.transfer([opened], {ORDERS: why})) for _ in range(2)]
@@ -505,7 +505,7 @@ async def test_of_what_lies_before_a_gap_and_a_placed_run_nothing_is_certain(wor
     """A producer may have gone on behind the gap: its next number is taken from itself, once."""
     await produce(broker, idempotent(b"a", sequence=0))
     await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"x"]}))
-    (opened,) = current(broker).logs()
+    (opened,) = current(broker).logs
     tables = {}
     for is_doubtful in (False, True):
         [run] = await world.sqlite.last_runs([opened.partition])

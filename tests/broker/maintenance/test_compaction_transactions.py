@@ -299,7 +299,7 @@ async def test_no_leader_is_asked_about_what_is_settled(world: World, broker: Br
     broker = await world.start()
     (plan,) = (await broker.plans.plan([OffsetRange(ORDERS, 0, 2)])).partitions
     assert plan.end == 2
-    assert not broker.agent_session or not list(broker.agent_session.logs())
+    assert not broker.agent_session or not list(broker.agent_session.logs)
 
 
 async def test_snapshots_are_read_once_for_each_flush(world: World, broker: Broker) -> None:

@@ -227,7 +227,7 @@ async def test_a_stream_tells_of_records_that_retention_took(broker: Broker, htt
     await some(broker, 5)
     before = (await page(http, RECORDS, limit=1))["cursor"]
     await broker.open_log(TopicPartition("orders", 0))
-    (opened,) = [each for each in broker.agent_session.logs() if each.name.partition == 0]  # type: ignore[union-attr]
+    (opened,) = [each for each in broker.agent_session.logs if each.name.partition == 0]  # type: ignore[union-attr]
     opened.advance_log_start(3)
     answer = await http.get(RECORDS, params={"limit": 2, "cursor": before}, headers={"accept": "application/x-ndjson"})
     first, *records = [json.loads(line) for line in answer.text.splitlines()]

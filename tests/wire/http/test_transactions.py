@@ -135,7 +135,7 @@ async def test_what_is_committed_stays_so(world: World, alice: Producer, http: h
     done = (await http.post("/v1/transactions/alice/abort", json={})).json()
     assert (done["aborted"], done["before"]["state"]) == (False, "PrepareCommit")
     (log,) = (
-        [each for each in alice.broker.agent_session.logs() if each.name == HERE] if alice.broker.agent_session else []
+        [each for each in alice.broker.agent_session.logs if each.name == HERE] if alice.broker.agent_session else []
     )
     assert (log.last_stable_offset, log.has_aborted) == (2, False)
 

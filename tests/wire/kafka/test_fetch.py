@@ -202,7 +202,7 @@ async def test_a_request_for_nothing_is_answered_at_once(client: Client) -> None
 async def test_a_stale_or_unknown_leader_epoch_is_refused(client: Client, served: Served) -> None:
     await create_topic(client, "orders")
     await produce(client, "orders", (0, a_batch(b"x")))
-    (epoch,) = {log.epoch for log in served.broker.agent_session.logs()} if served.broker.agent_session else {0}
+    (epoch,) = {log.epoch for log in served.broker.agent_session.logs} if served.broker.agent_session else {0}
     for asked, code in (
         (epoch, ErrorCode.NONE),
         (epoch - 1, ErrorCode.FENCED_LEADER_EPOCH),

@@ -213,12 +213,12 @@ class ClusterAdmin:
     def _opened(self, topic: Topic) -> bool:
         agent_session = self._agent_session()
         return agent_session is not None and any(
-            item.partition.topic_id == topic.topic_id for item in agent_session.logs()
+            item.partition.topic_id == topic.topic_id for item in agent_session.logs
         )
 
     def _opened_log(self, topic: Topic, name: TopicPartition) -> PartitionLog | None:
         agent_session = self._agent_session()
-        opened = agent_session.find_open(name, topic) if agent_session is not None else None
+        opened = agent_session.logs.find_open(name, topic) if agent_session is not None else None
         return opened if opened is not None and opened.closed is None else None
 
 

@@ -159,7 +159,7 @@ class HealthCheck:
 
     async def _flush(self) -> Check:
         agent_session, now = self._agent_session(), self._dependencies.clock.monotonic()
-        logs = list(agent_session.logs()) if agent_session is not None else []
+        logs = list(agent_session.logs) if agent_session is not None else []
         oldest = min((log.oldest_at for log in logs if log.oldest_at is not None), default=now)
         waiting_bytes = sum(log.tail_bytes for log in logs)
         return check_flush(self._dependencies.settings.flush, oldest_s=now - oldest, waiting_bytes=waiting_bytes)
@@ -170,7 +170,7 @@ class HealthCheck:
     async def _held_back(self) -> Check:
         """The partitions whose last stable offset lags most, with the blocking transaction; one call each."""
         agent_session = self._agent_session()
-        logs = [item for item in agent_session.logs() if _lag(item)] if agent_session is not None else []
+        logs = [item for item in agent_session.logs if _lag(item)] if agent_session is not None else []
         logs.sort(key=_lag, reverse=True)
         now_ms = await self._dependencies.metadata.now_ms() if logs else 0
         return check_blocked([await self._behind(item, now_ms=now_ms) for item in logs[:MAX_BLOCKED]])

@@ -45,7 +45,7 @@ class TopicAdmin:
         agent_session = self._agent_session()
         if not dry_run and agent_session is not None:
             with suppress(UnknownTopic):  # the topic was deleted meanwhile
-                await agent_session.configure(name, self._catalog.find)
+                await agent_session.logs.configure(name, self._catalog.find)
         return topic
 
     async def grow_topic(self, name: str, partitions: int, *, dry_run: bool = False) -> Topic:
@@ -76,7 +76,7 @@ class TopicAdmin:
         """Size of each partition: its segments, and its tail in memory."""
         stored = await self._dependencies.metadata.sizes([topic.topic_id for topic in topics])
         agent_session = self._agent_session()
-        tails = {item.partition: item.tail_bytes for item in agent_session.logs()} if agent_session is not None else {}
+        tails = {item.partition: item.tail_bytes for item in agent_session.logs} if agent_session is not None else {}
         return {
             TopicPartition(topic.name, number): stored.get(partition, 0) + tails.get(partition, 0)
             for topic in topics

@@ -133,7 +133,7 @@ class PartitionFreezes:
         for item, target in zip(logs, request.partitions, strict=True):
             await item.wait_high_watermark(item.next_offset)
             item.request_flush(item.next_offset)
-            await agent_session.reserve(item, item.next_offset + target.offsets)
+            await agent_session.logs.reserve(item, item.next_offset + target.offsets)
         agent_session.flusher.flush_now()
         for item in logs:
             await item.wait_flushed(item.next_offset)

@@ -63,7 +63,7 @@ class MetadataChangeListener:
                     self._dependencies.ids.jitter(self._dependencies.settings.cluster.refresh_s)
                 )
             else:
-                await self._current_session().drop_unknown(self._catalog.known)
+                await self._current_session().logs.drop_unknown(self._catalog.known)
 
 
 class LeadershipBalancer:
@@ -99,7 +99,7 @@ class LeadershipBalancer:
         await self._cluster.refresh()
         while agent_session.end_reason is None and self._cluster.has_successors:
             await self.balance(agent_session)
-            if not any(True for _ in agent_session.logs()):
+            if not any(True for _ in agent_session.logs):
                 return
             await self._cluster.wait_for_change(self._settings.refresh_s)
 
@@ -114,15 +114,15 @@ class LeadershipBalancer:
                 await self._transfer(agent_session, some)
 
     async def _release_unopened(self, agent_session: AgentSession) -> None:
-        unopened = agent_session.unopened()
+        unopened = agent_session.logs.unopened()
         owners = await self._cluster.owners(list(unopened))
         for partition, name in unopened.items():
             owner = owners[partition]
             if owner is not None and owner.session_id != agent_session.session.session_id:
-                await agent_session.release_unopened(partition, name)
+                await agent_session.logs.release_unopened(partition, name)
 
     async def _leaving(self, agent_session: AgentSession) -> list[tuple[PartitionLog, Session]]:
-        logs = list(agent_session.logs())
+        logs = list(agent_session.logs)
         owners = await self._cluster.owners([item.partition for item in logs])
         return [
             (item, owner)

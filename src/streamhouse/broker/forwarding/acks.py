@@ -106,7 +106,7 @@ class FlushWaiter:
     async def wait(self, name: TopicPartition, partition: PartitionId, end: int, *, epoch: int) -> None:
         """Return once segments hold everything below `end`, acknowledged under `epoch` (-1: unknown)."""
         agent_session = self._here.agent_session
-        opened = agent_session.find_log(name) if agent_session is not None else None
+        opened = agent_session.logs.find(name) if agent_session is not None else None
         if opened is not None and opened.partition == partition and opened.epoch == epoch:
             try:
                 return await opened.wait_flushed(end)

@@ -84,7 +84,7 @@ class LeaderLookup:
         agent_session = self._here.agent_session
         if agent_session is None:
             raise Unavailable("the agent has no session yet")
-        opened = agent_session.find_open(name, topic)
+        opened = agent_session.logs.find_open(name, topic)
         if self._dependencies.single_agent or (opened is not None and opened.closed is None):
             return LeaderLocation(partition, None, opened.epoch if opened is not None else -1)
         leader = await self._here.cluster.leader_of(partition)

@@ -107,7 +107,7 @@ class Compactor:
 
     async def _partitions(self) -> list[DueForCompaction]:
         configs = await self._configs()
-        settled = {item.partition: item.flushed_end for item in self._current_session().logs()}
+        settled = {item.partition: item.flushed_end for item in self._current_session().logs}
         states = [
             with_stable_end(state, settled.get(state.partition))
             for state in await self._dependencies.metadata.partitions(list(configs))
@@ -166,7 +166,7 @@ class Compactor:
         """Flush records that exceed their topic's maximum compaction lag, because only flushed records are
         compacted."""
         now = self._dependencies.clock.monotonic()
-        overdue = [item for item in self._current_session().logs() if is_overdue(item, now=now)]
+        overdue = [item for item in self._current_session().logs if is_overdue(item, now=now)]
         if not overdue:
             return
         try:

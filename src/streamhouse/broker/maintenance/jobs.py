@@ -61,7 +61,7 @@ class TopicFlush:
 
     async def _here(self, topic: Topic) -> None:
         agent_session = self._current_session()
-        ours = [item for item in agent_session.logs() if item.partition.topic_id == topic.topic_id]
+        ours = [item for item in agent_session.logs if item.partition.topic_id == topic.topic_id]
         waiting = asyncio.gather(*(item.wait_flushed(item.high_watermark) for item in ours))
         agent_session.flusher.flush_now()
         await waiting

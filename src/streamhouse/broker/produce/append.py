@@ -220,7 +220,7 @@ class AppendService:
     def _firsts(self, batches: Mapping[TopicPartition, Buffer]) -> Iterator[tuple[TransactionStart, int]]:
         """Batches that may start a transaction in a partition that is open here, with the tokens of their logs."""
         for name, data in batches.items():
-            opened = self._agent_session().find_log(name)
+            opened = self._agent_session().logs.find(name)
             header = None
             with suppress(Rejected):
                 header = read_header(data)
@@ -295,7 +295,7 @@ class AppendService:
         return inspections
 
     def _ahead(self, number: int, name: TopicPartition, data: Buffer) -> "AheadJob | None":
-        opened = self._agent_session().find_log(name)
+        opened = self._agent_session().logs.find(name)
         if opened is None or not HEADER_BYTES <= len(data) <= AHEAD_BYTES or codec_of(data) == Codec.NONE:
             return None
         with suppress(Rejected):

@@ -1,11 +1,9 @@
 """AgentSession: one session of this agent, with its leases, its write-ahead log and its open logs.
 
-Data path   broker -> **agent_session** (may this agent append?) -> partition.log
-Owns        the heartbeat; until when leases are valid; which logs are open; why and when the session ends
-Leaves      acquiring and releasing leases to `leases`; the last flush to `session_lifecycle`; the WALs of dead
-            sessions to `recovery`; opening the next session to `session_manager`
-
-`OpenBatcher` opens logs that are requested at the same time in one step.
+Data path   broker -> **agent_session** (may this agent append?) -> session_logs -> partition.log
+Owns        the heartbeat; until when leases are valid; transfers to other agents; why and when the session ends
+Leaves      the open logs to `session_logs`, the last flush to `session_lifecycle`; the WALs of dead sessions to
+            `recovery`; opening the next session to `session_manager`
 
 Crash-only: when the WAL fails or the session is lost, nothing is repaired in place. The session closes its logs,
 flushes acknowledged records from memory (unless the session is lost: then other agents own them), and ends. The next
@@ -14,10 +12,9 @@ session starts from what is durable.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Final, Generic, NamedTuple, TypeVar
 
 from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.heartbeat import Heartbeat, LoopState, SessionDeadline, report_alive
@@ -26,116 +23,25 @@ from streamhouse.broker.partition.log import PartitionLog
 from streamhouse.broker.partition.sequence_gaps import SequenceGapGuard
 from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.broker.session.flush import Flusher
-from streamhouse.broker.session.leases import AcquiredLease, Leases
 from streamhouse.broker.session.session_lifecycle import BeforeRemoval, SessionShutdown, UnfinishedShutdown
+from streamhouse.broker.session.session_logs import SessionLogs
 from streamhouse.broker.wal.base import Wal
 from streamhouse.clock import limited
 from streamhouse.errors import (
     AppendFailed,
-    Internal,
-    InvalidConfig,
     LeaseLost,
     Retriable,
     SessionLost,
     SessionSealed,
     Stopping,
     StreamhouseError,
-    Unavailable,
 )
 from streamhouse.model.cluster import Session
-from streamhouse.model.names import PartitionId, SessionId, TopicId, TopicPartition
+from streamhouse.model.names import SessionId, TopicPartition
 from streamhouse.model.topic import Topic, TopicConfig
-from streamhouse.model.topic_settings import MAX_LONG
 from streamhouse.stores.metadata.base import NewSession
 
 log = logging.getLogger(__name__)
-
-MAX_TOGETHER: Final = 1000
-
-K = TypeVar("K", bound=Hashable)
-A = TypeVar("A")
-V = TypeVar("V")
-
-
-class _OpenRequest(NamedTuple, Generic[A, V]):
-    about: A
-    done: "asyncio.Future[V]"
-
-
-class OpenBatcher(Generic[K, A, V]):
-    """Opens logs in batches: requests that arrive while a batch is being opened are opened together in the next one."""
-
-    def __init__(self, open_many: Callable[[Mapping[K, A]], Awaitable[Mapping[K, V | StreamhouseError]]]) -> None:
-        self._open_many = open_many
-        self._waiting: dict[K, _OpenRequest[A, V]] = {}
-        self._under_way: dict[K, _OpenRequest[A, V]] = {}
-        self._worker: asyncio.Task[None] | None = None
-        self._closed: StreamhouseError | None = None
-
-    def __repr__(self) -> str:
-        return f"<OpenBatcher waiting={len(self._waiting)} under_way={len(self._under_way)}>"
-
-    def pending(self) -> list[tuple[K, "asyncio.Future[V]"]]:
-        """Logs that are being opened or queued."""
-        return [(key, request.done) for key, request in (*self._under_way.items(), *self._waiting.items())]
-
-    async def open(self, key: K, about: A) -> V:
-        """Open one log; cancelling a waiter doesn't affect the others."""
-        if self._closed is not None:
-            raise self._closed.with_traceback(None)
-        request = self._under_way.get(key) or self._waiting.get(key)
-        if request is None:
-            request = self._waiting[key] = _OpenRequest(about, asyncio.get_running_loop().create_future())
-            if self._worker is None:
-                self._worker = asyncio.get_running_loop().create_task(self._work(), name="opening")
-        return await asyncio.shield(request.done)
-
-    async def aclose(self, why: StreamhouseError) -> None:
-        """Stop opening logs: all waiters get `why`, and no task is left."""
-        self._closed = why  # a late request would start a new task
-        self._refuse_pending(why)
-        if self._worker is not None:
-            self._worker.cancel()
-            await asyncio.gather(self._worker, return_exceptions=True)
-
-    async def _work(self) -> None:
-        # Starts in the next turn of the event loop, so that requests of this turn join.
-        try:
-            while self._waiting:
-                keys = list(self._waiting)[:MAX_TOGETHER]
-                self._under_way = {key: self._waiting.pop(key) for key in keys}
-                await self._open_batch(self._under_way)
-                self._under_way = {}
-        finally:
-            self._worker = None
-            # Never a cancellation: waiters would treat it as their own, and their clients would get no response.
-            self._refuse_pending(Unavailable("logs are not opened any more"))
-
-    def _refuse_pending(self, why: StreamhouseError) -> None:
-        for _, done in self.pending():
-            if not done.done():
-                done.set_exception(why)
-                done.exception()  # there may be no waiter left
-
-    async def _open_batch(self, together: Mapping[K, _OpenRequest[A, V]]) -> None:
-        results: Mapping[K, V | StreamhouseError]
-        try:
-            opened = await self._open_many({key: request.about for key, request in together.items()})
-            results = {key: opened[key] for key in together}
-        except StreamhouseError as error:
-            results = dict.fromkeys(together, error)
-        except Exception as error:
-            log.exception("opening logs failed", extra={"logs": len(together)})
-            results = dict.fromkeys(together, Internal(f"opening a log failed; why={type(error).__name__}: {error}"))
-        for key, (_, done) in together.items():
-            answer = results[key]
-            if done.done():
-                continue
-            if isinstance(answer, StreamhouseError):
-                done.set_exception(answer)
-                done.exception()  # there may be no waiter left
-            else:
-                done.set_result(answer)
 
 
 class AgentSession:
@@ -155,19 +61,21 @@ class AgentSession:
         self._dependencies = dependencies
         self.session = session
         self.wal = wal
-        self._reader = reader
-        self._budget = budget
-        self._gap_guard = gap_guard
-        self._config_of = config_of
         self._deadline = SessionDeadline(valid_until)
         self._loop_state = LoopState(dependencies.clock.monotonic())
         self.stored_wal_start = 0
         self.new_leases = asyncio.Event()
         self._forgetting: set[asyncio.Task[None]] = set()
-        self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._leases = Leases(dependencies, session.session_id, reader=reader)
-        self._opening = OpenBatcher(self._open_many)
-        self._leasing = asyncio.Lock()
+        self.logs = SessionLogs(
+            dependencies,
+            session.session_id,
+            wal,
+            reader=reader,
+            budget=budget,
+            gap_guard=gap_guard,
+            config_of=config_of,
+            on_acquired=self.new_leases.set,
+        )
         self._handing_over = asyncio.Lock()
         self._end_reason: StreamhouseError | None = None
         self._ending = asyncio.Event()
@@ -178,7 +86,7 @@ class AgentSession:
             dependencies,
             session.session_id,
             logs=self.logs,
-            dropped=self._drop_lost,
+            dropped=self.logs.drop_lost,
             reader=reader,
             budget=budget,
             wal=wal,
@@ -189,7 +97,7 @@ class AgentSession:
 
     def __repr__(self) -> str:
         state = "open" if self._end_reason is None else f"ending why={self._end_reason}"
-        return f"<AgentSession {self.session.session_id} node={self.session.node_id} logs={len(self._logs)} {state}>"
+        return f"<AgentSession {self.session.session_id} node={self.session.node_id} logs={len(self.logs)} {state}>"
 
     @classmethod
     async def open_session(
@@ -240,9 +148,6 @@ class AgentSession:
             before_removal=before_removal,
         )
 
-    def logs(self) -> Iterable[PartitionLog]:
-        return self._logs.values()
-
     # --- validity
 
     @property
@@ -266,158 +171,23 @@ class AgentSession:
 
     def may_acknowledge(self, item: PartitionLog) -> bool:
         """Whether a durable append of this log may be acknowledged: the log is open and its lease valid."""
-        return self.is_valid and self._logs.get(item.name) is item
-
-    # --- opening and closing logs
-
-    def find_log(self, name: TopicPartition) -> PartitionLog | None:
-        return self._logs.get(name)
-
-    async def open_log(self, topic: Topic, partition: int) -> PartitionLog:
-        """The partition's log, opened under a lease of this session if it isn't open yet."""
-        name = TopicPartition(topic.name, partition)
-        if (log_open := self.find_open(name, topic)) is not None:
-            return log_open
-        return await self._opening.open(PartitionId(topic.topic_id, partition), topic)
-
-    def find_open(self, name: TopicPartition, topic: Topic) -> PartitionLog | None:
-        """The log if it is open and the name still means the same topic."""
-        candidate = self._logs.get(name)
-        return candidate if candidate is not None and candidate.partition.topic_id == topic.topic_id else None
-
-    async def _open_many(
-        self, topics: Mapping[PartitionId, Topic]
-    ) -> Mapping[PartitionId, PartitionLog | StreamhouseError]:
-        async with self._leasing:
-            names = {at: TopicPartition(topic.name, at.partition) for at, topic in topics.items()}
-            results: dict[PartitionId, PartitionLog | StreamhouseError] = {
-                at: opened for at, topic in topics.items() if (opened := self.find_open(names[at], topic)) is not None
-            }
-            missing = [at for at in topics if at not in results]
-            self._require_open(missing)
-            taken = await self._leases.acquire({at: names[at] for at in missing})
-            ours = {at: state for at, state in taken.items() if not isinstance(state, StreamhouseError)}
-            # Only after acquiring the lease: a stale request may be for an earlier topic of this name.
-            await self._drop_namesakes([names[at] for at in ours])
-            self._require_open(list(ours))
-            results |= {at: state for at, state in taken.items() if isinstance(state, StreamhouseError)}
-            results |= {at: self._made(names[at], state, topics[at]) for at, state in ours.items()}
-            if ours:
-                self.new_leases.set()
-            return results
-
-    async def _drop_namesakes(self, names: Sequence[TopicPartition]) -> None:
-        stale = [self._logs[name] for name in names if name in self._logs]
-        if stale:
-            why = LeaseLost([item.name for item in stale], why="another topic has the name now")
-            await self._drop(stale, why)
-
-    def _made(self, name: TopicPartition, taken: AcquiredLease, topic: Topic) -> PartitionLog:
-        opened = PartitionLog(
-            name,
-            taken.state,
-            self._config_of(topic),
-            producers=taken.producers,
-            wal=self.wal,
-            reserve=self._leases.reservations.of(taken.state.partition),
-            aborted=taken.aborted,
-            aborted_kept=self._dependencies.settings.transactions.aborted_kept,
-        )
-        self._logs[name] = opened
-        return opened
-
-    def _require_open(self, partitions: Sequence[PartitionId]) -> None:
-        if self._end_reason is not None:
-            raise LeaseLost(partitions, why=f"the session is ending: {self._end_reason}")
-
-    async def configure(self, name: str, find: Callable[[str], Awaitable[Topic]]) -> None:
-        """Apply the settings of `find` to the open logs of a topic, including logs that are being opened."""
-        topic = await find(name)
-        if opening := [done for at, done in self._opening.pending() if at.topic_id == topic.topic_id]:
-            await asyncio.wait(opening)
-            topic = await find(name)
-        config = self._config_of(topic)
-        for item in self.logs():
-            if item.partition.topic_id == topic.topic_id:
-                item.config = config
+        return self.is_valid and item in self.logs
 
     async def transfer(self, logs: Sequence[PartitionLog], new_leaders: Mapping[TopicPartition, Retriable]) -> int:
         """Transfer leases to `new_leaders`: flush while appends continue, then reject appends with the new leader,
         flush the rest and release the leases. Returns their number: without those that a session's end left behind."""
-        async with (
-            self._handing_over
-        ):  # a lease that was released and acquired again must not be released by the first transfer
+        # A lease that was released and acquired again must not be released by the first transfer.
+        async with self._handing_over:
             await self.flusher.flush_once(logs)
             for item in logs:
                 item.close(new_leaders[item.name])
             await self._quiesce()
             for item in logs:
-                self._seal(item)
+                self.logs.seal(item)
             await self.flusher.flush_all(logs)
-            ours = [item for item in logs if self._logs.get(item.name) is item]
-            await self._leases.release([item.partition for item in ours])
-            await self._drop(ours, LeaseLost([item.name for item in ours], why="another agent leads it now"))
-            return len(ours)
-
-    async def reserve(self, item: PartitionLog, end: int) -> None:
-        """Reserve offsets up to `end` for a log of this session, if the WAL needs reservations."""
-        await self._leases.reservations.ensure(item.reserve, end)
-
-    def unopened(self) -> Mapping[PartitionId, TopicPartition]:
-        """Leases that were, or may have been, acquired for logs that then could not be opened."""
-        return {partition: name for partition, name in self._leases.names().items() if name not in self._logs}
-
-    async def release_unopened(self, partition: PartitionId, name: TopicPartition) -> None:
-        """Release such a lease, unless its log is open by now: otherwise no other agent could lead during this
-        session."""
-        async with self._leasing:
-            if name not in self._logs:
-                await self._leases.release_one(partition)
-
-    def configure_all(self, known: Callable[[TopicId], Topic | None]) -> None:
-        """Apply the effective settings to all open logs. Logs that are being opened read them at the end."""
-        configs: dict[TopicId, TopicConfig] = {}
-        for item in self.logs():
-            topic_id = item.partition.topic_id
-            if topic_id not in configs and (topic := known(topic_id)) is not None:
-                with suppress(InvalidConfig):  # settings of a newer release: keep the current ones
-                    configs[topic_id] = self._config_of(topic)
-            item.config = configs.get(topic_id, item.config)
-
-    async def drop_topic(self, topic: Topic) -> None:
-        """Drop the logs of a deleted topic with their records."""
-        gone = [item for item in self.logs() if item.partition.topic_id == topic.topic_id]
-        names = [item.name for item in gone]
-        await self._drop(gone, LeaseLost(names, why="the topic was deleted"))
-
-    async def drop_unknown(self, known: Callable[[TopicId], Topic | None]) -> None:
-        """Drop the logs of topics that other agents deleted."""
-        gone = [item for item in self.logs() if known(item.partition.topic_id) is None]
-        if gone:
-            await self._drop(gone, LeaseLost([item.name for item in gone], why="the topic was deleted"))
-
-    async def _drop_lost(self, lost: PartitionLog, why: LeaseLost) -> None:
-        log.warning("lease lost, log dropped", extra={"partition": str(lost.name), "epoch": lost.epoch})
-        await self._drop([lost], why)
-
-    async def _drop(self, gone: Sequence[PartitionLog], why: Retriable) -> None:
-        """Close and remove logs. By identity, not by name: a topic of the same name may have been created and opened
-        meanwhile."""
-        for item in gone:
-            if self._logs.get(item.name) is item:
-                del self._logs[item.name]
-                self._leases.forget(item.partition)
-            item.close(why)
-            self._seal(item)
-            self._budget.release(item.drop_tail())
-            self._reader.runs.forget(item.partition)
-        await self.wal.truncate({item.partition: MAX_LONG for item in gone})
-
-    def _seal(self, item: PartitionLog) -> None:
-        """Seal a closed log. Its batches in flight were not acknowledged, so clients send them again: until then, no
-        later batch of the same producer may be stored."""
-        item.seal()
-        self._gap_guard.rejected(item.name, item.refused, now=self._dependencies.clock.monotonic())
+            return await self.logs.release(
+                logs, LeaseLost([item.name for item in logs], why="another agent leads it now")
+            )
 
     # --- lifecycle
 
@@ -428,11 +198,11 @@ class AgentSession:
                 heartbeat = loops.create_task(self._heartbeat(), name="heartbeat")
                 watch = loops.create_task(self._watch_wal(), name="wal-watch")
                 flush = loops.create_task(self._flush(), name="flush")
-                reserve = loops.create_task(self._leases.reservations.run(), name="reserve")
+                reserve = loops.create_task(self.logs.leases.reservations.run(), name="reserve")
                 expiry = loops.create_task(self._watch_expiry(), name="expiry")
                 await self._ending.wait()
                 await self._close(flush, heartbeat)
-                await self._opening.aclose(LeaseLost([], why=f"the session is ending: {self._end_reason}"))
+                await self.logs.aclose()
                 for task in (heartbeat, watch, flush, reserve, expiry):
                     task.cancel()
         finally:
@@ -478,6 +248,7 @@ class AgentSession:
             self._deadline.lose()
         if self._end_reason is None:
             self._end_reason = why
+            self.logs.stop_opening(why)
             self._ending.set()
 
     async def _heartbeat(self) -> None:
@@ -543,8 +314,8 @@ class AgentSession:
         while True:
             left_s = self._deadline.at - self._dependencies.clock.monotonic()
             if left_s <= 0:
-                log.warning("the heartbeat is late, leases are not acted on", extra={"logs": len(self._logs)})
-                for item in self.logs():
+                log.warning("the heartbeat is late, leases are not acted on", extra={"logs": len(self.logs)})
+                for item in self.logs:
                     item.wake_watchers()
                 left_s = self._dependencies.settings.lease.renew_s
             await self._dependencies.clock.sleep(left_s)
@@ -559,7 +330,7 @@ class AgentSession:
         why = self._end_reason
         assert why is not None
         refusal = why if isinstance(why, Retriable) else AppendFailed(str(why))
-        for item in self.logs():
+        for item in self.logs:
             item.close(refusal)
         limit_waiter = self._closing.wait_limit(self._stop_asked, self._given_up)
         limit = asyncio.get_running_loop().create_task(limit_waiter, name="stop-limit")
@@ -568,24 +339,15 @@ class AgentSession:
             gives_up = isinstance(why, SessionLost) or self._given_up.is_set()
             if not gives_up:
                 await self._closing.run_within(self._quiesce(), limit=limit)
-            for item in self.logs():
-                self._seal(item)
+            for item in self.logs:
+                self.logs.seal(item)
             self.flusher.stop()
             if gives_up or not await self._closing.transfer(flush, limit=limit):
                 heartbeat.cancel()  # other agents may take over from now on
-                self.left_behind = await self._closing.leave_wal(list(self.logs()), is_lost=self._deadline.is_lost)
+                self.left_behind = await self._closing.leave_wal(list(self.logs), is_lost=self._deadline.is_lost)
         finally:
             limit.cancel()
-        self._forget_all()
-
-    def _forget_all(self) -> None:
-        """Drop all leases and logs, so that a transfer in progress does nothing more: WAL and leases belong to the
-        recovering agent."""
-        gone = list(self.logs())
-        self._logs.clear()
-        self._leases.forget_all()
-        for item in gone:
-            self._budget.release(item.drop_tail())
+        self.logs.forget_all()
 
     async def _quiesce(self) -> None:
         """Wait until the WAL is idle: an empty append completes after all earlier ones."""

@@ -137,7 +137,7 @@ class Flusher:
         dependencies: Dependencies,
         session_id: SessionId,
         *,
-        logs: Callable[[], Iterable[PartitionLog]],
+        logs: Iterable[PartitionLog],
         dropped: Callable[[PartitionLog, LeaseLost], Awaitable[None]],
         reader: SegmentReader,
         budget: MemoryBudget,
@@ -210,7 +210,7 @@ class Flusher:
             log.info("flush ended", extra={"why": str(error)})
 
     def _due(self, *, pressed: bool, among: Collection[PartitionLog] | None) -> list[list[PartitionLog]]:
-        candidates = self._logs() if among is None else among
+        candidates = self._logs if among is None else among
         logs = {item.partition: item for item in candidates if not item.flushing}
         buffers = [
             FlushCandidate(partition, item.unflushed_bytes, item.oldest_at, item.has_flush_waiters)
@@ -222,7 +222,7 @@ class Flusher:
 
     async def flush_all(self, among: Collection[PartitionLog] | None = None) -> None:
         """Flush until every durable batch, of all logs or of `among`, is in a registered segment."""
-        while any(item.unflushed_bytes for item in (self._logs() if among is None else among)):
+        while any(item.unflushed_bytes for item in (self._logs if among is None else among)):
             await self.flush_once(among)
 
     async def flush_once(self, among: Collection[PartitionLog] | None = None) -> None:

@@ -21,8 +21,9 @@ from streamhouse.broker.partition.backpressure import MemoryBudget
 from streamhouse.broker.partition.log import PartitionLog
 from streamhouse.broker.partition.sequence_gaps import SequenceGapGuard
 from streamhouse.broker.segments.reader import SegmentReader
-from streamhouse.broker.session.agent_session import MAX_TOGETHER, AgentSession
+from streamhouse.broker.session.agent_session import AgentSession
 from streamhouse.broker.session.flush import wait_either
+from streamhouse.broker.session.open_batcher import MAX_TOGETHER
 from streamhouse.broker.session.recovery import RecoveryStats, WalSessionRecovery
 from streamhouse.errors import LeaseHeld, StreamhouseError, Unavailable, UnknownTopic
 from streamhouse.limits import iterate_fairly
@@ -62,7 +63,7 @@ class OpenPartitions:
         topic = await self._catalog.find(name.topic)
         if not 0 <= name.partition < topic.partitions:
             raise UnknownTopic(name)
-        if (opened := self._current_session().find_open(name, topic)) is not None:
+        if (opened := self._current_session().logs.find_open(name, topic)) is not None:
             return opened
         return await self._open_ours(name, topic)
 
@@ -74,7 +75,7 @@ class OpenPartitions:
         while True:
             await self._cluster.require_ours(name, partition)
             try:
-                opened = await self._current_session().open_log(topic, name.partition)
+                opened = await self._current_session().logs.open(topic, name.partition)
             except LeaseHeld:
                 left = self._retry_after_s(partition, asked_at)
                 if left <= 0:
@@ -102,7 +103,7 @@ class OpenPartitions:
     async def open_many(self, names: Sequence[TopicPartition]) -> None:
         """Open several partitions in one step before a request uses each of them; errors are raised at that use."""
         agent_session = self._current_session()
-        missing = [name for name in names if agent_session.find_log(name) is None]
+        missing = [name for name in names if agent_session.logs.find(name) is None]
         if len(missing) <= 1:
             return
         with suppress(StreamhouseError):  # first the topics, so that all leases are acquired together
@@ -126,7 +127,7 @@ class OpenPartitions:
         for topic in topics:
             for number in range(topic.partitions):
                 partition = PartitionId(topic.topic_id, number)
-                opened = own.find_open(TopicPartition(topic.name, number), topic)
+                opened = own.logs.find_open(TopicPartition(topic.name, number), topic)
                 mine = opened is not None and opened.closed is None
                 leaders_by_partition[partition] = (
                     Leader(own.session, opened.epoch) if opened is not None and mine else known.get(partition, nobody)
@@ -185,7 +186,7 @@ class SessionManager:
 
     def log_starts_moved(self, starts: Mapping[PartitionId, int]) -> None:
         """Pass new log starts to those logs that are open here."""
-        for opened in self._agent_session.logs() if self._agent_session is not None else ():
+        for opened in self._agent_session.logs if self._agent_session is not None else ():
             if (offset := starts.get(opened.partition)) is not None:
                 opened.advance_log_start(offset)
 

@@ -88,7 +88,7 @@ class HangingTransactions:
     async def sweep(self) -> None:
         """Check a few of the transactions that have been open for a while, those that are due longest first."""
         now = self._dependencies.clock.monotonic()
-        logs = {each.partition: each for each in self._current_session().logs() if _holds_back_lso(each)}
+        logs = {each.partition: each for each in self._current_session().logs if _holds_back_lso(each)}
         suspects = _open(logs.values())
         fresh = _CheckSchedule(now + self._settings.grace_s, self._settings.grace_s)
         self._suspects = {each: self._suspects.get(each, fresh) for each in suspects}
