@@ -14,64 +14,60 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
-from streamhouse import __version__, console
+from streamhouse import console
 from streamhouse.allocator import keep_memory
 from streamhouse.broker.admin.orphan_adoption import AdoptionReport as AdoptionReport
 from streamhouse.broker.admin.orphan_adoption import recover_stores
 from streamhouse.broker.admin.orphan_survey import OnProgress
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.dependencies import Dependencies
-from streamhouse.broker.heartbeat import SessionStore, open_heartbeats
 from streamhouse.broker.metrics import BrokerMetrics
-from streamhouse.broker.record_traces import RecordTraces
-from streamhouse.broker.wal.disk_recovery import DiskWalFactory, DiskWalRecovery
-from streamhouse.broker.wal.object_recovery import ObjectWalFactory
-from streamhouse.clock import Clock, Ids, SystemClock, limited
-from streamhouse.config import AgentSettings, Settings, check_exposure, exposure_warning, is_postgres
+from streamhouse.broker.wal.disk_recovery import DiskWalRecovery
+from streamhouse.clock import Ids, SystemClock
+from streamhouse.config import Settings, check_exposure, exposure_warning
 from streamhouse.config.exposure import grpc_listeners, http_listeners, kafka_listeners
 from streamhouse.config.fields import Address
 from streamhouse.config.listener_spec import ListenerSpec
-from streamhouse.config.secrets import Secrets, own_cluster_secret, read_secrets
-from streamhouse.errors import Misconfigured, Stopping
+from streamhouse.config.secrets import own_cluster_secret, read_secrets
+from streamhouse.errors import Stopping
 from streamhouse.format.extensions import extension_warning, missing_extensions
 from streamhouse.model.cluster import Session
 from streamhouse.model.names import NodeId, SessionId
-from streamhouse.retry import retry_start
-from streamhouse.stores.local_files import LocalFiles, Lock, LockedError
-from streamhouse.stores.metadata.base import MetadataStore
+from streamhouse.stores.local_files import LocalFiles
 from streamhouse.stores.metadata.open import open_metadata_store
-from streamhouse.stores.objects.base import ObjectStore
-from streamhouse.stores.objects.bucket_urls import canonical
 from streamhouse.stores.objects.open import open_object_store
-from streamhouse.stores.objects.startup_check import check_store
-from streamhouse.stores.objects.watched import WatchedStore
 from streamhouse.stores.objects.wrapping_keys import require_keys
 from streamhouse.telemetry import configure_logging
-from streamhouse.tracing import SpanExporter, Tracer
-from streamhouse.tracing.exporter import export_headers
-from streamhouse.wire.agent_login import agent_login
 from streamhouse.wire.http.agent_client import HttpFreezeClient
 from streamhouse.wire.http.port import HttpPort
-from streamhouse.wire.kafka.agent_client import KafkaAgentClient
 from streamhouse.wire.kafka.server import KafkaServer
 from streamhouse.wire.listener import EVERYWHERE, OpenListener, advertised, bind, no_user
 from streamhouse.wire.tls import ALPN_HTTP, ServerTls, server_tls
 
 if TYPE_CHECKING:
-    from streamhouse.broker.security.token_issuer import TokenIssuer
-    from streamhouse.stores.encryption.data_keys import DataKeys
     from streamhouse.wire.grpc.server import GrpcServer
     from streamhouse.wire.http.server import HttpServer
+
+from streamhouse.agent_resources import (
+    DataPaths,
+    Listeners,
+    close_within,
+    data_paths,
+    lock_data_dir,
+    needs_data_dir,
+    open_dependencies,
+    open_keys,
+    with_wal_kind,
+)
 
 log = logging.getLogger(__name__)
 
@@ -185,7 +181,7 @@ class Agent:
             async with asyncio.TaskGroup() as servers:
                 for server in (self._kafka, self._http, self._grpc):
                     if server is not None:
-                        servers.create_task(_close(server.stop(), what=repr(server), limits=self._limits))
+                        servers.create_task(close_within(server.stop(), what=repr(server), limits=self._limits))
 
 
 def end_process_after(seconds: float) -> None:
@@ -202,47 +198,24 @@ def end_process_after(seconds: float) -> None:
     watchdog.start()
 
 
-async def _close(closing: Awaitable[None], *, what: str, limits: AgentSettings) -> None:
-    """Close a component, within `agent.close_timeout_s`; what is still open then ends with the process."""
-    try:
-        await limited(closing, seconds=limits.close_timeout_s, clock=SystemClock())
-    except TimeoutError:
-        log.warning("not closed in time", extra={"what": what, "seconds": limits.close_timeout_s})
-
-
-class _DataPaths(NamedTuple):
-    """Where an agent stores its data."""
-
-    data: Path
-    metadata_url: str
-    store_url: str
-
-
-class _Listeners(NamedTuple):
-    """The open listeners; other agents use the first of each."""
-
-    kafka: Sequence[OpenListener]
-    http: Sequence[OpenListener]
-
-
 @asynccontextmanager
 async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
     """Open everything, in the order in which it is needed; close it in reverse."""
     check_exposure(settings)
-    paths, registry = _data_paths(settings), CollectorRegistry()
-    settings = _with_wal_kind(settings, metadata_url=paths.metadata_url, store_url=paths.store_url)
+    paths, registry = data_paths(settings), CollectorRegistry()
+    settings = with_wal_kind(settings, metadata_url=paths.metadata_url, store_url=paths.store_url)
     async with AsyncExitStack() as stack:
         files, secrets, clock = LocalFiles(), read_secrets(settings, os.environ), SystemClock()
         tls = server_tls(settings, secrets, clock)
-        if _needs_data_dir(settings):
-            stack.callback(_lock_data_dir(files, paths.data).release)
+        if needs_data_dir(settings):
+            stack.callback(lock_data_dir(files, paths.data).release)
         if settings.security.authorization == "acls" and not secrets.cluster_secret:
             secrets = dataclasses.replace(secrets, cluster_secret=own_cluster_secret(paths.data))
         listeners = _listen(settings, tls, stack)
         grpc = _open_grpc(settings, tls)
         if grpc is not None:
             stack.push_async_callback(grpc.stop)
-        dependencies = await _open_dependencies(
+        dependencies = await open_dependencies(
             settings, paths, listeners, secrets, files=files, registry=registry, stack=stack
         )
         broker = Broker(dependencies)
@@ -286,16 +259,16 @@ async def build_agent(settings: Settings) -> AsyncIterator[Agent]:
 async def recover(settings: Settings, *, apply: bool, take_over: str | None, on_progress: OnProgress) -> AdoptionReport:
     """Find objects that the metadata store lacks and, with `apply`, register them. No agent may be running."""
     configure_logging(log_format=settings.agent.log_format, level="warning")
-    paths = _data_paths(settings)
+    paths = data_paths(settings)
     clock, ids, files = SystemClock(), Ids(), LocalFiles()
     patient = replace(settings.metadata, timeout_s=max(settings.metadata.timeout_s, RECOVERY_TIMEOUT_S))
     async with AsyncExitStack() as stack:
         has_folder = not settings.metadata.url or paths.data.is_dir()
         if has_folder:
-            stack.callback(_lock_data_dir(files, paths.data).release)
+            stack.callback(lock_data_dir(files, paths.data).release)
         metadata = await open_metadata_store(paths.metadata_url, clock=clock, settings=patient)
         stack.push_async_callback(metadata.aclose)
-        registry, keys = CollectorRegistry(), _open_keys(settings, clock)
+        registry, keys = CollectorRegistry(), open_keys(settings, clock)
         objects = open_object_store(
             paths.store_url, clock=clock, ids=ids, registry=registry, settings=settings.store, keys=keys
         )
@@ -315,16 +288,7 @@ async def recover(settings: Settings, *, apply: bool, take_over: str | None, on_
         )
 
 
-def _data_paths(settings: Settings) -> _DataPaths:
-    data = _data_dir(settings)
-    return _DataPaths(
-        data=data,
-        metadata_url=settings.metadata.url or f"sqlite:///{data / 'metadata.db'}",
-        store_url=canonical(settings.store.url) or f"file://{data / 'objects'}",
-    )
-
-
-def _listen(settings: Settings, tls: ServerTls | None, stack: AsyncExitStack) -> _Listeners:
+def _listen(settings: Settings, tls: ServerTls | None, stack: AsyncExitStack) -> Listeners:
     single_agent = not settings.metadata.url
 
     def opened(section: str, specs: Iterable[ListenerSpec], *alpn: str) -> Sequence[OpenListener]:
@@ -343,71 +307,8 @@ def _listen(settings: Settings, tls: ServerTls | None, stack: AsyncExitStack) ->
             )
         return listeners
 
-    return _Listeners(
+    return Listeners(
         kafka=opened("kafka", kafka_listeners(settings)), http=opened("http", http_listeners(settings), *ALPN_HTTP)
-    )
-
-
-async def _open_dependencies(
-    settings: Settings,
-    paths: _DataPaths,
-    listeners: _Listeners,
-    secrets: Secrets,
-    *,
-    files: LocalFiles,
-    registry: CollectorRegistry,
-    stack: AsyncExitStack,
-) -> Dependencies:
-    """Open stores, WALs and clients of other agents."""
-    clock, ids = SystemClock(), Ids()
-    retrying = partial(retry_start, clock=clock, ids=ids, limit_s=settings.metadata.start_wait_s)
-    metadata = await retrying(partial(open_metadata_store, paths.metadata_url, clock=clock, settings=settings.metadata))
-    stack.push_async_callback(lambda: _close(metadata.aclose(), what="metadata store", limits=settings.agent))
-    keys = _open_keys(settings, clock)
-    objects = WatchedStore(
-        open_object_store(paths.store_url, clock=clock, ids=ids, registry=registry, settings=settings.store, keys=keys),
-        clock,
-    )
-    stack.push_async_callback(lambda: _close(objects.aclose(), what="object store", limits=settings.agent))
-    await check_store(objects, ids)
-    await retrying(partial(_prepare_keys, objects, keys))
-    # Only a database in the locked data folder is certainly used by this agent alone.
-    single_agent = not settings.metadata.url
-    disk_wals = DiskWalFactory(paths.data / "wal", settings.wal, files=files, clock=clock, ids=ids, keys=keys)
-    if not single_agent and not is_postgres(paths.metadata_url):
-        await _require_no_other_agent(metadata, disk_wals)
-    object_wals = ObjectWalFactory(objects, settings.wal, clock=clock, ids=ids)
-    heartbeats = await retrying(
-        partial(open_heartbeats, partial(_session_store, metadata, paths.metadata_url, settings))
-    )
-    stack.push_async_callback(heartbeats.aclose)
-    traces = await _open_traces(settings, listeners, clock, ids, registry, stack)
-    login = agent_login(settings, secrets, kafka=listeners.kafka[0], http=listeners.http[0], clock=clock)
-    agents = KafkaAgentClient(settings.peers, clock=clock, login=login)
-    freezes = HttpFreezeClient(settings.peers, login=login)
-    stack.push_async_callback(lambda: _close(agents.aclose(), what="connections to agents", limits=settings.agent))
-    stack.push_async_callback(lambda: _close(freezes.aclose(), what="connections to agents", limits=settings.agent))
-    return Dependencies(
-        settings=settings,
-        objects=objects,
-        metadata=metadata,
-        wal_factory=disk_wals if settings.wal.kind == "disk" else object_wals,
-        foreign_wals={"object": object_wals, **({"disk": disk_wals} if _needs_data_dir(settings) else {})},
-        clock=clock,
-        ids=ids,
-        kafka=listeners.kafka[0].advertised,
-        http=listeners.http[0].advertised,
-        listeners=tuple((each.spec.name, each.advertised) for each in listeners.kafka),
-        secrets=secrets,
-        issuer=_open_issuer(settings, clock),
-        single_agent=single_agent,
-        agents=agents,
-        freezes=freezes,
-        heartbeats=heartbeats,
-        puts=objects.puts,
-        store_url=paths.store_url,
-        data_keys=keys,
-        traces=traces,
     )
 
 
@@ -427,63 +328,11 @@ def _make_http_server(
     return HttpServer(broker.settings.http, app, listeners)
 
 
-async def _open_traces(
-    settings: Settings,
-    listeners: _Listeners,
-    clock: Clock,
-    ids: Ids,
-    registry: CollectorRegistry,
-    stack: AsyncExitStack,
-) -> RecordTraces | None:
-    """None without a collector."""
-    if not settings.tracing.endpoint:
-        return None
-    tracer = Tracer(settings.tracing, clock=clock, ids=ids)
-    resource = {
-        "service.name": "streamhouse",
-        "service.version": __version__,
-        "service.instance.id": str(listeners.kafka[0].advertised),
-    }
-    exporter = SpanExporter(tracer, resource=resource, headers=export_headers(os.environ), clock=clock)
-    exporter.start()
-    stack.push_async_callback(asyncio.to_thread, exporter.stop)
-    return RecordTraces(tracer, registry)
-
-
-def _open_keys(settings: Settings, clock: Clock) -> "DataKeys | None":
-    if settings.encryption.kms == "none":
-        return None
-    from streamhouse.stores.encryption.open import open_data_keys
-
-    return open_data_keys(settings.encryption, os.environ, clock)
-
-
-async def _prepare_keys(objects: ObjectStore, keys: "DataKeys | None") -> None:
-    """Raise `Misconfigured` if records are encrypted with a key that isn't here; make the key for new ones."""
-    await require_keys(objects, keys)
-    if keys is not None and keys.settings.new_objects:
-        await keys.renew()
-
-
-@asynccontextmanager
-async def _session_store(shared: MetadataStore, url: str, settings: Settings) -> AsyncIterator[SessionStore]:
-    """The store for heartbeats: a separate connection to PostgreSQL; SQLite's queue has a priority for them."""
-    if not is_postgres(url):
-        yield shared
-        return
-    own = replace(settings.metadata, min_connections=1, max_connections=1, timeout_s=settings.lease.heartbeat_timeout_s)
-    store = await open_metadata_store(url, clock=SystemClock(), settings=own)
-    try:
-        yield store
-    finally:
-        await store.aclose()
-
-
 def _ready(
     broker: Broker,
     session: Session,
-    paths: _DataPaths,
-    listeners: _Listeners,
+    paths: DataPaths,
+    listeners: Listeners,
     grpc: "GrpcServer | None",
     settings: Settings,
 ) -> AgentReady:
@@ -510,70 +359,12 @@ def _open_grpc(settings: Settings, tls: ServerTls | None) -> "GrpcServer | None"
     return GrpcServer(settings.grpc, grpc_listeners(settings), tls)
 
 
-def _open_issuer(settings: Settings, clock: Clock) -> "TokenIssuer | None":
-    """Import what checks tokens of an OpenID provider only if there is one: the import takes a tenth of a second."""
-    if not settings.security.oauth_issuer:
-        return None
-    from streamhouse.broker.security.token_issuer import TokenIssuer
-    from streamhouse.wire.http.issuer_keys import key_fetcher
-
-    return TokenIssuer(settings.security, key_fetcher(settings.security), clock=clock)
-
-
 def _grpc_address(grpc: "GrpcServer | None", http: Address) -> Address | None:
     """The advertised gRPC address: the listener's own, or with the HTTP address's host if it listens on all
     interfaces."""
     if grpc is None:
         return None
     return Address(http.host, grpc.address.port) if grpc.address.host in EVERYWHERE else grpc.address
-
-
-async def _require_no_other_agent(metadata: MetadataStore, wals: DiskWalFactory) -> None:
-    """Reject a second agent on one SQLite file: agents aren't notified of each other's changes there.
-
-    Best effort; leases prevent two agents that start at the same time from writing the same partition.
-    """
-    dead = await wals.dead_sessions(SessionId(""))
-    membership = await metadata.membership()
-    for session in membership.sessions:
-        if session.expires_at_ms > membership.now_ms and session.session_id not in dead:
-            raise Misconfigured(
-                f"another agent uses this SQLite database; node={session.node_id} kafka={session.kafka}; "
-                "stop that one first, or give several agents a PostgreSQL database with --metadata postgresql://…"
-            )
-
-
-def _with_wal_kind(settings: Settings, *, metadata_url: str, store_url: str) -> Settings:
-    """Resolve `wal.kind = auto`: object with PostgreSQL and a bucket, otherwise disk."""
-    if settings.wal.kind != "auto":
-        return settings
-    shared = is_postgres(metadata_url) and not store_url.startswith("file:")
-    return replace(settings, wal=replace(settings.wal, kind="object" if shared else "disk"))
-
-
-def _needs_data_dir(settings: Settings) -> bool:
-    """Whether this agent stores anything on its disk; with PostgreSQL, a bucket and the object WAL it doesn't."""
-    return settings.wal.kind == "disk" or not settings.metadata.url or not settings.store.url
-
-
-def _data_dir(settings: Settings) -> Path:
-    return Path(settings.agent.data).absolute()
-
-
-def _lock_data_dir(files: LocalFiles, data: Path) -> Lock:
-    """Lock the data folder for this agent; the holder of the lock knows that all other sessions in it are dead."""
-    try:
-        files.make_dir(data)
-        (data / "lock").touch()  # never removed, so that the next start locks the same file
-        return files.lock(data / "lock")
-    except LockedError:
-        raise Misconfigured(
-            f"another agent uses the data folder {data}; stop it, or choose another folder with --data DIR"
-        ) from None
-    except OSError as error:
-        raise Misconfigured(
-            f"the data folder {data} can't be used: {error.strerror}; choose another one with --data DIR"
-        ) from None
 
 
 def _advertised(section: str, spec: ListenerSpec, listener: socket.socket, *, single_agent: bool) -> Address:
