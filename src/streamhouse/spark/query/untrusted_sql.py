@@ -1,20 +1,31 @@
 """Untrusted SQL: which statements may be run for a caller who isn't the worker's own user.
 
 Data path   answering, pipelines.building -> Spark's parser -> **check_untrusted** -> `resolver`
-Owns        the operators, commands and functions that may stand in SQL from the wire
-Leaves      tables and where their rows are to `resolver` and to the agents, which keep the definitions
+Owns        the operators, commands and expressions that may stand in SQL from the wire
+Leaves      the lists of functions to `untrusted_functions`; tables and where their rows are to `resolver` and to the
+            agents, which keep the definitions
 
 A statement is judged by the plan that Spark's own parser makes of it, before anything is analysed or run: each operator
-of it, in subqueries, CTEs and behind EXPLAIN too, must be on a list. What isn't known here is refused. Functions are
-judged by the group that Spark documents them in; those that call Java or read files are in none that is allowed. All
-fields of all nodes are looked at (`ParsedTree`): Spark's own walks pass over some.
+and expression of it, in subqueries, CTEs and behind EXPLAIN too, must be on a list, and so must the name of each
+function and of each option of one. What isn't known here is refused. All fields of all nodes are looked at
+(`ParsedTree`): Spark's own walks pass over some.
 """
 
+import re
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.errors import StatementError
+from streamhouse.spark.query.untrusted_functions import (
+    FUNCTIONS,
+    OPTION_PLACES,
+    OPTIONS,
+    REFUSED,
+    SCHEMA_PLACES,
+    SCHEMAS,
+    TABLE_FUNCTIONS,
+)
 from streamhouse.spark.runtime.jvm import (
     ParsedTree,
     kind_of,
@@ -23,7 +34,7 @@ from streamhouse.spark.runtime.jvm import (
     walk_everything,
     walk_expression,
 )
-from streamhouse.sql.lexer import tokenize
+from streamhouse.sql.lexer import TokenKind, tokenize
 
 HINT: Final = (
     "queries are allowed (SELECT, WITH, VALUES, TABLE), EXPLAIN of one, DESCRIBE, SHOW COLUMNS, FUNCTIONS and TABLES;"
@@ -65,59 +76,36 @@ COMMANDS: Final = frozenset(
 WRAPPERS: Final = {"ExplainCommand": "logicalPlan", "DescribeQueryCommand": "plan"}
 """Commands around a query that Spark keeps where a walk through children doesn't come."""
 
-FUNCTION_GROUPS: Final = frozenset(
+EXPRESSIONS: Final = frozenset(
     (
-        *("agg_funcs", "array_funcs", "avro_funcs", "bitwise_funcs", "collection_funcs", "conditional_funcs"),
-        *("conversion_funcs", "csv_funcs", "datetime_funcs", "generator_funcs", "hash_funcs", "json_funcs"),
-        *("lambda_funcs", "map_funcs", "math_funcs", "predicate_funcs", "sketch_funcs", "st_funcs", "string_funcs"),
-        *("struct_funcs", "url_funcs", "variant_funcs", "vector_funcs", "window_funcs", "xml_funcs"),
+        *("Add", "AggregateExpression", "Alias", "And", "AnyValue", "AttributeReference", "BitwiseAnd", "BitwiseNot"),
+        *("BitwiseOr", "BitwiseXor", "CaseWhen", "Cast", "Coalesce", "Collate", "Concat", "CreateNamedStruct", "Cube"),
+        *("CurrentDate", "CurrentRow", "CurrentTime", "CurrentTimestamp", "Divide", "EqualNullSafe", "EqualTo"),
+        *("Exists", "First", "GreaterThan", "GreaterThanOrEqual", "GroupingSets", "ILike", "In", "InSubquery"),
+        *("IntegralDivide", "IsNotNull", "IsNull", "JsonTable", "LambdaFunction", "Last", "LateralSubquery"),
+        *("LessThan", "LessThanOrEqual", "Like", "LikeAll", "LikeAny", "ListQuery", "Literal", "Lower", "MultiAlias"),
+        *("Multiply", "NamedArgumentExpression", "Not", "NotLikeAll", "NotLikeAny", "Or", "Overlay", "PipeExpression"),
+        *("RLike", "Remainder", "Rollup", "ScalarSubquery", "SemiStructuredExtract", "ShiftLeft", "ShiftRight"),
+        *("ShiftRightUnsigned", "SortOrder", "SpecifiedWindowFrame", "StringLocate", "StringTrim", "StringTrimLeft"),
+        *("StringTrimRight", "Substring", "Subtract", "TimestampAdd", "TimestampDiff", "UnaryMinus", "UnaryPositive"),
+        *("UnboundedFollowing", "UnboundedPreceding", "Unnest", "UnresolvedAlias", "UnresolvedAttribute"),
+        *("UnresolvedCollation", "UnresolvedExtractValue", "UnresolvedFunction", "UnresolvedGenerator"),
+        *("UnresolvedNamedLambdaVariable", "UnresolvedOrdinal", "UnresolvedPipeAggregateOrdinal", "UnresolvedRegex"),
+        *("UnresolvedStar", "UnresolvedStarExceptOrReplace", "UnresolvedWindowExpression", "UnspecifiedFrame"),
+        *("WindowExpression", "WindowSpecDefinition"),
     )
 )
-"""Spark's names for its groups of functions, of those that compute from their arguments alone."""
-
-FUNCTIONS: Final = frozenset(
-    (
-        *("aes_decrypt", "aes_encrypt", "assert_true", "bitmap_bit_position", "bitmap_bucket_number", "bitmap_count"),
-        *("hmac", "monotonically_increasing_id", "raise_error", "try_aes_decrypt", "typeof", "uuid", "version"),
-    )
-)
-"""Of the group `misc_funcs`, in which those that call Java are as well."""
-
-OPENING: Final = frozenset(
-    (
-        *("xpath", "xpath_boolean", "xpath_double", "xpath_float", "xpath_int", "xpath_long", "xpath_number"),
-        *("xpath_short", "xpath_string"),
-    )
-)
-"""Functions whose parser opens the file or address that a document's DOCTYPE names; the one of `from_xml` doesn't."""
-
-TABLE_FUNCTIONS: Final = frozenset(
-    (
-        *("collations", "explode", "explode_outer", "inline", "inline_outer", "json_tuple", "posexplode"),
-        *("posexplode_outer", "range", "sql_keywords", "stack", "variant_explode", "variant_explode_outer"),
-    )
-)
-
-PROCESS_WORDS: Final = ("USER", "CURRENT_USER", "SESSION_USER", "CURRENT_PATH")
-"""Words that may be columns, and otherwise are functions without parentheses that say something of the process."""
-PROCESS_FUNCTIONS: Final = ("CurrentUser", "CurrentPath")
+"""What the parser makes of expressions: columns, literals, operators and calls, which are judged by their names."""
 
 NAMING: Final = frozenset(("UnresolvedRelation", "UnresolvedTableOrView"))
 """Operators that name a table; one of ours has a name of one part."""
 
-OPTION_PLACES: Final = {"from_xml": 2, "schema_of_xml": 1, "from_avro": 2, "schema_of_avro": 1}
-"""Functions whose options may name files to read, and how many arguments stand before them."""
-OPTIONS_THAT_READ: Final = frozenset(("rowvalidationxsdpath", "avroschemaurl"))
+_TYPE: Final = re.compile(r"\s*[^\W\d]|\s*`")
+"""How a schema begins that isn't JSON: with the name of a column or type."""
 
-SCHEMA_PLACES: Final = {"from_json": 1, "from_csv": 1, "from_xml": 1, "variant_get": 2, "try_variant_get": 2}
-"""Functions whose schema is a text that is parsed when the query is analysed, and how many arguments stand before it.
-In a schema as JSON a column may have a default, which is an expression that Spark evaluates."""
-SCHEMAS: Final = ("schema_of_json", "schema_of_csv", "schema_of_xml")
-"""Functions that make such a text of data."""
-_JSON: Final = ("{", "[", '"')
-
+_UNKNOWN: Final = "it isn't known to compute from its arguments alone"
 _BUILTIN: Final = (("system", "builtin"), ("builtin",))
-_RUN_TIME_NAMES: Final = "UnresolvedIdentifier"
+_RUN_TIME_NAMES: Final = ("ExpressionWithUnresolvedIdentifier", "PlanWithUnresolvedIdentifier")
 """What IDENTIFIER(…) of something that isn't a plain text becomes: a name that is known only when it runs."""
 
 
@@ -135,11 +123,14 @@ def check_untrusted(session: SparkSession, text: str) -> None:
 
 def check_analyzed(frame: DataFrame, text: str) -> None:
     """Raise `StatementError` where a plain word turned out to be no column: `SELECT user` may be the worker's user."""
-    if not any(token.is_keyword(*PROCESS_WORDS) for token in tokenize(text)):
+    words = {token.value.lower() for token in tokenize(text) if token.kind is TokenKind.WORD} & REFUSED.keys()
+    if not words:
         return
+    functions = _Functions(frame.sparkSession)
+    refused = {functions.class_of(word) for word in words}
     for operator in walk_everything(frame._jdf.queryExecution().analyzed()):
         for expression in scala_seq(operator.expressions()):
-            if any(kind_of(each) in PROCESS_FUNCTIONS for each in walk_expression(expression)):
+            if any(str(each.getClass().getName()) in refused for each in walk_expression(expression)):
                 raise _rejection(
                     "what is the worker's own can't be read through agents: name a column, or leave it out"
                 )
@@ -163,50 +154,57 @@ def _check(session: SparkSession, plan: Any, allowed: frozenset[str]) -> None:
 
 def _check_operator(operator: Any, allowed: frozenset[str], functions: "_Functions") -> None:
     kind = kind_of(operator)
+    if kind in _RUN_TIME_NAMES:
+        raise _rejection("IDENTIFIER can't be used through agents: it makes names of text")
     if kind not in allowed:
         raise _rejection(f"only queries can be run through agents, and this is a {kind}")
     if kind in NAMING:
         _check_table(_parts(operator.multipartIdentifier()))
+    if kind == "UnresolvedRelation" and not operator.options().isEmpty():
+        raise _rejection("options of a table can't be given through agents: its definition has them")
+    if kind == "UnresolvedFunctionName":
+        _builtin_name(_parts(operator.multipartIdentifier()))
     if kind == "UnresolvedTableValuedFunction":
         functions.check_table_function(_builtin_name(_parts(operator.name())))
 
 
 def _check_expression(expression: Any, functions: "_Functions") -> None:
     kind = kind_of(expression)
-    if _RUN_TIME_NAMES in kind:
+    if kind in _RUN_TIME_NAMES:
         raise _rejection("IDENTIFIER can't be used through agents: it makes names of text")
+    if kind not in EXPRESSIONS:
+        raise _rejection(f"only expressions of columns can be used through agents, and this is a {kind}")
     if kind == "UnresolvedFunction":
         parts = _parts(expression.nameParts())
         functions.check(_builtin_name(parts))
         _check_options(parts[-1], scala_seq(expression.arguments()))
         _check_schema(parts[-1], scala_seq(expression.arguments()))
     elif kind == "UnresolvedGenerator":
-        functions.check(str(expression.name().funcName()).lower())
+        name = expression.name()
+        functions.check(_builtin_name((*_parts(name.database().toList()), str(name.funcName()).lower())))
 
 
 class _Functions:
-    """Spark's own list of functions, with the group of each."""
+    """The functions that Spark has: those that aren't on our lists are refused."""
 
     def __init__(self, session: SparkSession) -> None:
-        jvm: Any = session._jvm
-        self._registry = jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin()
-        self._identifier = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
-        self._known: set[str] = set()
+        self._catalog: Any = session._jsparkSession.sessionState().catalog()
 
     def check(self, name: str) -> None:
         """A function that Spark doesn't have is left to Spark, whose error suggests similar names."""
-        if name in self._known or name in FUNCTIONS:
-            return
-        if name in OPENING:
-            raise _rejection(f"{name} can't be used through agents: it opens what a document names; use from_xml")
-        function = self._registry.lookupFunction(self._identifier(name))
-        if function.isDefined() and function.get().getGroup() not in FUNCTION_GROUPS:
-            raise _rejection(f"{name} can't be used through agents: it reaches beyond its arguments")
-        self._known.add(name)
+        if name not in FUNCTIONS and (name in REFUSED or self._function(name).isDefined()):
+            raise _rejection(f"{name} can't be used through agents: {REFUSED.get(name, _UNKNOWN)}")
 
     def check_table_function(self, name: str) -> None:
         if name not in TABLE_FUNCTIONS:
-            raise _rejection(f"{name} can't be used through agents: it reaches beyond its arguments")
+            raise _rejection(f"{name} can't be used through agents: {REFUSED.get(name, _UNKNOWN)}")
+
+    def class_of(self, name: str) -> str | None:
+        found = self._function(name)
+        return str(found.get().getClassName()) if found.isDefined() else None
+
+    def _function(self, name: str) -> Any:
+        return self._catalog.lookupBuiltinOrTempFunction(name)
 
 
 def _parts(name: Any) -> tuple[str, ...]:
@@ -235,18 +233,21 @@ def _is_call(expression: Any, *names: str) -> bool:
 def _check_options(name: str, arguments: list[Any]) -> None:
     """Options are written out, `map('mode', 'PERMISSIVE')`, so that it can be seen that none names a file."""
     for options in arguments[OPTION_PLACES.get(name, len(arguments)) :]:
-        texts = [each for each in walk_expression(options) if each is not options]
-        written_out = _is_call(options, "map") and all(kind_of(each) == "Literal" for each in texts)
-        read = [str(each.value()) for each in texts if written_out and str(each.value()).lower() in OPTIONS_THAT_READ]
-        if read or not written_out:
-            what = f"the option {read[0]} of {name}" if read else f"options of {name} that aren't written out"
-            raise _rejection(f"{what} can't be used through agents: it may read files")
+        values = scala_seq(options.arguments()) if _is_call(options, "map") else [options]
+        if not all(kind_of(each) == "Literal" for each in values):
+            raise _rejection(
+                f"options of {name} that aren't written out, map('mode', 'PERMISSIVE'), can't be used through agents:"
+                " they may name files"
+            )
+        for option in (str(each.value()) for each in values[::2]):
+            if option.lower() not in OPTIONS:
+                raise _rejection(f"the option {option} of {name} can't be used through agents: it may read files")
 
 
 def _check_schema(name: str, arguments: list[Any]) -> None:
     place = SCHEMA_PLACES.get(name, len(arguments))
     for schema in arguments[place : place + 1]:
-        is_text = kind_of(schema) == "Literal" and not str(schema.value()).strip().startswith(_JSON)
+        is_text = kind_of(schema) == "Literal" and _TYPE.match(str(schema.value()))
         if not is_text and not _is_call(schema, *SCHEMAS):
             raise _rejection(
                 f"a schema of {name} can't be anything through agents but a text like 'id BIGINT, name STRING', or"
