@@ -19,7 +19,7 @@ OUTSIDE: Final = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
-    "SECURITY.md": "security.md",
+    "SECURITY.md": "reporting-vulnerabilities.md",
     "benchmarks/README.md": "measuring.md",
 }
 """Pages that live outside of docs/, with their names in the site."""
