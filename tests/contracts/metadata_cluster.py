@@ -201,6 +201,17 @@ class ClusterContract(MetadataScene):
         assert [each.pinned_to for each in await ready.partitions([ORDERS])] == [None, None, 8]
         assert await state_of(ready, part(1)) == held
 
+    async def test_the_agents_of_a_partition_keep_their_order_until_it_is_pinned_again(
+        self, ready: MetadataStore
+    ) -> None:
+        lists = {part(0): (2, 1, 3), part(1): (3,)}
+        await ready.pin_partitions({part(0): NodeId(2), part(1): NodeId(3), part(2): NodeId(1)}, lists)
+        assert [each.replicas for each in await ready.partitions([ORDERS])] == [(2, 1, 3), (3,), ()]
+        [held] = await lead(ready, ALICE, part(0))
+        assert (held.pinned_to, held.replicas) == (2, (2, 1, 3))
+        await ready.pin_partitions({part(0): NodeId(1), part(1): None})
+        assert [each.replicas for each in await ready.partitions([ORDERS])] == [(), (), ()]
+
     async def test_pins_outlast_leases_and_go_with_the_topic(self, ready: MetadataStore) -> None:
         await lead(ready, ALICE, part(0))
         await ready.pin_partitions({part(0): NodeId(2)})

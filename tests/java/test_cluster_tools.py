@@ -42,10 +42,10 @@ def test_partitions_are_reassigned_and_log_directories_add_up(
         assert set(held.pop(node)) == {f"orders-{number}" for number in range(PARTITIONS)}
         assert held == {other: {} for other in held}
     assert "ReplicationFactor: 1" in kafka.tool("TopicCommand", "--describe", "--topic", "orders")
-    assert verified(kafka, tmp_path / "plan.json", [3, 1, 2]) == PARTITIONS
+    assert verified(kafka, tmp_path / "plan.json", [2, 1, 3]) == PARTITIONS
     described = kafka.tool("TopicCommand", "--describe", "--topic", "orders")
     assert "ReplicationFactor: 3" in described
-    assert described.count("Replicas: 3,1,2\tIsr: 3,1,2") == PARTITIONS
+    assert described.count("Leader: 2\tReplicas: 2,1,3\tIsr: 2,1,3") == PARTITIONS
     assert kafka.tool("TopicCommand", "--describe", "--under-replicated-partitions").strip() == ""
 
 

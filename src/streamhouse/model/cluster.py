@@ -101,6 +101,7 @@ class PartitionState:
     log_start: int
     flushed_end: int
     pinned_to: NodeId | None = None  # the preferred leader that was set for it
+    replicas: tuple[NodeId, ...] = ()  # the agents it was assigned to, that one first
     reserved_until: int = 0  # offsets reserved for a leader with a disk WAL end here
 
 

@@ -57,6 +57,13 @@ def test_as_many_replicas_are_named_as_were_asked_for_and_none_twice(
     assert replicas_of(leader, factor=factor, agents=agents) == found
 
 
+@pytest.mark.parametrize(("leader", "found"), [(2, [2, 1, 3]), (3, [2, 1, 3]), (4, [4, 1, 2]), (None, [])])
+def test_assigned_replicas_are_named_in_their_order_while_one_of_them_leads(
+    leader: int | None, found: list[int]
+) -> None:
+    assert replicas_of(leader, assigned=(2, 1, 3), factor=1, agents=[1, 2, 3, 4]) == found
+
+
 async def create(client: Client, factor: int) -> None:
     topic = CreatableTopic(name="orders", num_partitions=2, replication_factor=factor)
     (made,) = (await client.call(CreateTopicsRequest(topics=[topic]), CreateTopicsResponse, 7)).topics

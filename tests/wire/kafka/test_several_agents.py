@@ -44,6 +44,11 @@ from streamhouse.wire.kafka.messages.describe_configs import (
 )
 from streamhouse.wire.kafka.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from streamhouse.wire.kafka.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from streamhouse.wire.kafka.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
 from streamhouse.wire.kafka.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from streamhouse.wire.kafka.messages.list_config_resources import (
     ListConfigResourcesRequest,
@@ -252,6 +257,29 @@ async def test_the_first_of_several_agents_leads_and_their_number_is_the_replica
     assert await replicas(pair.first.client) == [both[:1]] * PARTITIONS
 
 
+async def test_agents_are_shown_in_the_order_they_were_given_in_whoever_leads(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = await led_and_written(pair)
+    number, node = next(iter(found.items()))
+    held = Held(monkeypatch, pair.metadata)
+    wanted = [pair.other(node), node]
+    assert await reassign(pair.first.client, (number, wanted)) == [ErrorCode.NONE]
+    assert await on_the_move(pair.first.client) == [(number, wanted[:1], [])]
+    for member in (pair.first, pair.second):
+        assert (await replicas(member.client))[number] == wanted
+        assert (await described_replicas(member.client))[number] == wanted
+    held.gate.set()
+    await until_led(pair, number, wanted[0])
+    assert (await replicas(pair.first.client))[number] == wanted
+
+
+async def described_replicas(client: Client) -> list[list[int]]:
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="orders")], response_partition_limit=100)
+    (told,) = (await client.call(request, DescribeTopicPartitionsResponse, 0)).topics
+    return [part.replica_nodes for part in told.partitions]
+
+
 async def test_an_agent_that_drains_is_given_nothing(pair: Pair) -> None:
     await led_and_written(pair)
     await pair.first.broker.cluster_admin.drain(pair.second.node, draining=True)
@@ -335,6 +363,7 @@ async def test_the_first_broker_of_an_assignment_leads_the_partition(pair: Pair)
     (grown,) = (await pair.first.client.call(request, CreatePartitionsResponse, 3)).results
     assert grown.error_code == ErrorCode.NONE
     assert await leaders(pair.first.client) == {0: second, 1: first, 2: second, 3: first, 4: first}
+    assert await replicas(pair.first.client) == [*wanted, [first], [first]]
 
 
 @pytest.mark.parametrize("wrong", [[], [1, 1], [99], [1, 99], [1]])

@@ -140,10 +140,12 @@ class ClusterAdmin:
             self.require_eligible([node_id], await self._dependencies.metadata.membership())
         await self.pin({PartitionId(topic.topic_id, name.partition): node_id})
 
-    async def pin(self, pins: Mapping[PartitionId, int | None]) -> None:
-        """Set preferred leaders; the caller has checked the agents."""
+    async def pin(
+        self, pins: Mapping[PartitionId, int | None], replicas: Mapping[PartitionId, Sequence[int]] | None = None
+    ) -> None:
+        """Set preferred leaders, and the lists that they are the first of; the caller has checked the agents."""
         await self._dependencies.metadata.pin_partitions(
-            {partition: None if node is None else NodeId(node) for partition, node in pins.items()}
+            {partition: None if node is None else NodeId(node) for partition, node in pins.items()}, replicas
         )
         for topic_id in {partition.topic_id for partition in pins}:
             self._cluster.invalidate_leases(topic_id)

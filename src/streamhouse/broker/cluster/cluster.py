@@ -40,10 +40,12 @@ MAX_CHOICES: Final = 100_000
 
 
 class Leader(NamedTuple):
-    """The leader of a partition; without a lease (epoch -1), the agent that will take it with the first request."""
+    """The leader of a partition; without a lease (epoch -1), the agent that will take it with the first request.
+    `replicas` are the agents that the partition was assigned to, as the request had them."""
 
     session: Session | None
     epoch: int
+    replicas: tuple[NodeId, ...] = ()
 
     @property
     def node_id(self) -> int:
@@ -270,8 +272,10 @@ class Cluster:
 
     def _leader(self, partition: PartitionId, state: PartitionState | None) -> Leader:
         if state is not None and (holder := self.find(state.holder)) is not None:
-            return Leader(holder, state.epoch)
-        return Leader(self.preferred_leader(partition, state.pinned_to if state is not None else None), -1)
+            return Leader(holder, state.epoch, state.replicas)
+        if state is None:
+            return Leader(self.preferred_leader(partition), -1)
+        return Leader(self.preferred_leader(partition, state.pinned_to), -1, state.replicas)
 
     def on_lease_acquired(self, partition: PartitionId, epoch: Epoch) -> None:
         """This agent has acquired the partition's lease."""

@@ -129,9 +129,10 @@ class OpenPartitions:
                 partition = PartitionId(topic.topic_id, number)
                 opened = own.logs.find_open(TopicPartition(topic.name, number), topic)
                 mine = opened is not None and opened.closed is None
-                leaders_by_partition[partition] = (
-                    Leader(own.session, opened.epoch) if opened is not None and mine else known.get(partition, nobody)
-                )
+                leader = known.get(partition, nobody)
+                if opened is not None and mine:
+                    leader = leader._replace(session=own.session, epoch=opened.epoch)
+                leaders_by_partition[partition] = leader
         return leaders_by_partition
 
 

@@ -249,8 +249,11 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         ...
 
     # --- preferred leaders
-    async def pin_partitions(self, pins: Mapping[PartitionId, NodeId | None]) -> None:
-        """Set preferred leaders; None: the default. Unknown partitions are skipped."""
+    async def pin_partitions(
+        self, pins: Mapping[PartitionId, NodeId | None], replicas: Mapping[PartitionId, Sequence[int]] | None = None
+    ) -> None:
+        """Set preferred leaders; None: the default. Unknown partitions are skipped. `replicas` has, for partitions
+        that were assigned to several agents, all of them in order, the preferred leader first."""
         ...
 
     # --- reserved offsets

@@ -88,6 +88,7 @@ def number_list(numbers: Iterable[int]) -> str:
 
 
 def state_of(row: Row) -> PartitionState:
+    replicas = () if row["replicas"] is None else tuple(map(NodeId, json.loads(row["replicas"])))
     return PartitionState(
         partition=partition_of(row),
         epoch=Epoch(row["epoch"]),
@@ -95,6 +96,8 @@ def state_of(row: Row) -> PartitionState:
         log_start=row["log_start"],
         flushed_end=row["flushed_end"],
         pinned_to=None if row["pinned_to"] is None else NodeId(row["pinned_to"]),
+        # An agent of an older version changes only the leader: the list is outdated then.
+        replicas=replicas if replicas[:1] == (row["pinned_to"],) else (),
         reserved_until=row["reserved_until"],
     )
 

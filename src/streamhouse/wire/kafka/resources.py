@@ -5,9 +5,10 @@ Owns        Kafka's numbers for resources, sources and types of settings; which 
 Leaves      settings of topics to `model.topic_settings`, those of agents and pinned leaders to `broker`
 
 Records are in the object store and not on agents, so only the first broker of an assignment counts: it is the preferred
-leader. Tools compare the number of replicas with the number that they requested (Terraform, Strimzi, ksqlDB), so as
-many are listed: the leader, then other live agents, then ids that no agent has. All are in sync: a missing replica
-makes no record less durable. No id occurs twice, because tools reject such lists.
+leader. Tools compare the list of replicas with the one that they requested (kafka-reassign-partitions), or its length
+(Terraform, Strimzi, ksqlDB): an assigned list is shown as it is, and otherwise as many ids as were requested: the
+leader, then other live agents, then ids that no agent has. All are in sync: a missing replica makes no record less
+durable. No id occurs twice, because tools reject such lists.
 """
 
 from collections import Counter
@@ -138,8 +139,8 @@ async def alter_resource(
         raise no_settings(resource)
 
 
-def first_brokers(context: Context, assigned: Sequence[Sequence[int]]) -> list[int]:
-    """The first broker of each list; raises `InvalidAssignment` if one is missing, repeated or unknown."""
+def check_assigned(context: Context, assigned: Sequence[Sequence[int]]) -> None:
+    """Raise `InvalidAssignment` if a broker of a partition is missing, repeated or unknown."""
     known = eligible_brokers(context)
     for brokers in assigned:
         if not brokers or len(set(brokers)) < len(brokers) or not known.issuperset(brokers):
@@ -149,7 +150,6 @@ def first_brokers(context: Context, assigned: Sequence[Sequence[int]]) -> list[i
             )
         if len(brokers) != len(assigned[0]):
             raise InvalidAssignment(f"partitions have different numbers of brokers; brokers={list(brokers)}")
-    return [brokers[0] for brokers in assigned]
 
 
 def eligible_brokers(context: Context) -> set[int]:
@@ -157,11 +157,11 @@ def eligible_brokers(context: Context) -> set[int]:
     return {int(agent.node_id) for agent in context.broker.agents() if not agent.draining}
 
 
-async def pin_first(context: Context, topic: Topic, leaders: Sequence[int], *, at: int = 0) -> None:
-    """Set the preferred leaders of the partitions from number `at` on."""
-    await context.broker.cluster_admin.pin(
-        {PartitionId(topic.topic_id, at + number): node for number, node in enumerate(leaders)}
-    )
+async def assign(context: Context, topic: Topic, assigned: Sequence[Sequence[int]], *, at: int = 0) -> None:
+    """Assign the partitions from number `at` on to these brokers."""
+    replicas = {PartitionId(topic.topic_id, at + number): brokers for number, brokers in enumerate(assigned)}
+    pins = {partition: brokers[0] for partition, brokers in replicas.items()}
+    await context.broker.cluster_admin.pin(pins, replicas)
 
 
 def check_configs(context: Context, operation: Operation, resource: Resource) -> None:
@@ -189,11 +189,14 @@ def split_groups(
     return allowed, denied
 
 
-def replicas_of(leader: int | None, *, factor: int, agents: Sequence[int]) -> list[int]:
-    """`factor` node ids, the leader's first; `agents` are the live agents. Empty without a leader."""
+def replicas_of(leader: int | None, *, assigned: Sequence[int] = (), factor: int, agents: Sequence[int]) -> list[int]:
+    """The replicas of a partition: `assigned`, if the leader is one of them, otherwise `factor` node ids with the
+    leader's first; `agents` are the live agents. Empty without a leader."""
     if leader is None:
         return []
+    if leader in assigned:
+        return list(assigned)
     others = sorted(node for node in agents if node != leader)
     others = [node for node in others if node > leader] + [node for node in others if node < leader]
     free = (node for node in count(1) if node != leader and node not in agents)
-    return list(islice(chain((leader,), others, free), factor))
+    return list(islice(chain((leader,), others, free), len(assigned) or factor))

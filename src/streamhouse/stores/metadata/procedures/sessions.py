@@ -5,6 +5,7 @@ Owns        whether a session is live, claimed or ended; who gets which lease un
 Leaves      publishing to `segments`, appending recovered records again to `broker.failover`
 """
 
+import json
 from collections.abc import Mapping, Sequence
 
 from streamhouse.errors import Internal, LeaseLost, SessionLost
@@ -172,9 +173,14 @@ async def forget_sessions(tx: Transaction, older_than_ms: int, limit: int) -> in
     return await tx.change(tx.sql.forget_sessions, {"before_ms": before_ms, "limit": limit})
 
 
-async def pin_partitions(tx: Transaction, pins: Mapping[PartitionId, NodeId | None]) -> None:
+async def pin_partitions(
+    tx: Transaction,
+    pins: Mapping[PartitionId, NodeId | None],
+    replicas: Mapping[PartitionId, Sequence[int]] | None = None,
+) -> None:
     await tx.lock(Lock.PARTITIONS, {"partitions": partition_list(pins)})
-    pinned = ({**partition_params(p), "pinned_to": node} for p, node in pins.items())
+    lists = {partition: json.dumps(list(nodes)) for partition, nodes in (replicas or {}).items()}
+    pinned = ({**partition_params(p), "pinned_to": node, "replicas": lists.get(p)} for p, node in pins.items())
     if await tx.change_each(tx.sql.pin_partition, pinned):
         tx.announce(*lease_changes(p.topic_id for p in pins))
 

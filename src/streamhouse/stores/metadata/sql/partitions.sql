@@ -11,7 +11,7 @@ SELECT :topic_id, numbers.partition, counters.value FROM numbers, counters WHERE
 
 -- name: partitions_of_topics
 -- Every partition of the topics in a JSON array of [topic id].
-SELECT p.topic_id, p.partition, p.epoch, p.holder, p.log_start, p.flushed_end, p.pinned_to,
+SELECT p.topic_id, p.partition, p.epoch, p.holder, p.log_start, p.flushed_end, p.pinned_to, p.replicas,
        p.reserved_until
 FROM json_each(:topic_ids) AS wanted
 JOIN partitions AS p ON p.topic_id = wanted.value ->> 0
@@ -19,7 +19,7 @@ ORDER BY p.topic_id, p.partition;
 
 -- name: find_partitions
 -- The partitions in a JSON array of [topic id, partition]; those that do not exist are left out.
-SELECT p.topic_id, p.partition, p.epoch, p.holder, p.log_start, p.flushed_end, p.pinned_to,
+SELECT p.topic_id, p.partition, p.epoch, p.holder, p.log_start, p.flushed_end, p.pinned_to, p.replicas,
        p.reserved_until
 FROM json_each(:partitions) AS wanted
 JOIN partitions AS p ON p.topic_id = wanted.value ->> 0 AND p.partition = CAST(wanted.value ->> 1 AS INTEGER)
@@ -34,7 +34,7 @@ ORDER BY p.topic_id, p.partition;
 
 -- name: partitions_held_by
 -- The leases of a session.
-SELECT topic_id, partition, epoch, holder, log_start, flushed_end, pinned_to, reserved_until
+SELECT topic_id, partition, epoch, holder, log_start, flushed_end, pinned_to, replicas, reserved_until
 FROM partitions WHERE holder = :holder
 ORDER BY topic_id, partition;
 
@@ -54,7 +54,8 @@ UPDATE partitions SET holder = NULL WHERE holder = :holder RETURNING topic_id;
 
 -- name: pin_partition
 -- Where a partition belongs, whatever else would decide; null: nowhere in particular.
-UPDATE partitions SET pinned_to = :pinned_to WHERE topic_id = :topic_id AND partition = :partition;
+UPDATE partitions SET pinned_to = :pinned_to, replicas = :replicas
+WHERE topic_id = :topic_id AND partition = :partition;
 
 -- name: reserve_offsets
 -- Offsets below this one may be given to records by the holder; never back.

@@ -2,8 +2,8 @@
 
 Behaviour   a partition is handed over to the first of the agents that it is given to, and belongs there as long as that
             agent is there; no data moves, because records are in the store
-            how many agents it is given to becomes the topic's replication factor, which tools are shown; where it may
-            not change (v1), another number is INVALID_REPLICATION_FACTOR
+            tools are shown the agents that it is given to in this order, and how many there are as the topic's
+            replication factor; where it may not change (v1), another number is INVALID_REPLICATION_FACTOR
             the answer comes when that is decided; the hand-over begins at once, and ListPartitionReassignments tells
             when it is done
             none, unknown, draining or repeated brokers are INVALID_REPLICA_ASSIGNMENT
@@ -73,6 +73,7 @@ class _Plan:
         self._eligible = eligible_brokers(context)
         self._states: Mapping[TopicPartition, PartitionStatus] = {}
         self._pins: dict[PartitionId, int] = {}
+        self._replicas: dict[PartitionId, list[int]] = {}
         self._may_change_factor = may_change_factor
         self._factors: dict[str, int] = {}
 
@@ -84,7 +85,7 @@ class _Plan:
 
     async def apply(self) -> None:
         if self._pins:
-            await self._context.broker.cluster_admin.pin(self._pins)
+            await self._context.broker.cluster_admin.pin(self._pins, self._replicas)
         for name, factor in self._factors.items():
             await self._context.broker.topic_admin.alter_topic(name, _with_factor(factor))
 
@@ -101,7 +102,10 @@ class _Plan:
             answer.error_code = self._context.count_error(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
             answer.error_message = "the partition is not being moved"
         else:
-            self._pins[PartitionId(topic.topic_id, requested.partition_index)] = node
+            partition = PartitionId(topic.topic_id, requested.partition_index)
+            self._pins[partition] = node
+            if requested.replicas is not None:
+                self._replicas[partition] = requested.replicas
         return answer
 
     def _target(self, topic: Topic, requested: ReassignablePartition) -> int | None:

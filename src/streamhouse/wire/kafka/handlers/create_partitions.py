@@ -26,7 +26,7 @@ from streamhouse.wire.kafka.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from streamhouse.wire.kafka.resources import find_topic, first_brokers, pin_first
+from streamhouse.wire.kafka.resources import assign, check_assigned, find_topic
 
 
 @handles(CreatePartitionsRequest, (0, 3), needs=needs(Operation.ALTER, ResourceType.TOPIC))
@@ -49,14 +49,14 @@ async def _add_partitions(
             raise Rejected(f"topic occurs twice in the request; name={requested.name}")
         context.check_topic(Operation.ALTER, requested.name)
         topic = await find_topic(context, requested.name)
-        leaders: list[int] = []
+        assigned: list[list[int]] = []
         if requested.assignments is not None and requested.count > topic.partitions:
-            leaders = _assigned(context, requested.assignments, new=requested.count - topic.partitions)
+            assigned = _assigned(context, requested.assignments, new=requested.count - topic.partitions)
         if not dry_run:
             context.charge_mutations(max(0, requested.count - topic.partitions))
         grown = await context.broker.topic_admin.grow_topic(requested.name, requested.count, dry_run=dry_run)
-        if leaders and not dry_run:
-            await pin_first(context, grown, leaders, at=topic.partitions)
+        if assigned and not dry_run:
+            await assign(context, grown, assigned, at=topic.partitions)
     except StreamhouseError as error:
         return CreatePartitionsTopicResult(
             name=requested.name, error_code=context.count_error(error), error_message=str(error)
@@ -64,8 +64,10 @@ async def _add_partitions(
     return CreatePartitionsTopicResult(name=requested.name)
 
 
-def _assigned(context: Context, assignments: list[CreatePartitionsAssignment], *, new: int) -> list[int]:
-    """The leader of each new partition; raises for an invalid assignment."""
+def _assigned(context: Context, assignments: list[CreatePartitionsAssignment], *, new: int) -> list[list[int]]:
+    """The brokers of each new partition; raises for an invalid assignment."""
     if len(assignments) != new:
         raise InvalidAssignment(f"each new partition needs one assignment; new={new} assignments={len(assignments)}")
-    return first_brokers(context, [assignment.broker_ids for assignment in assignments])
+    assigned = [assignment.broker_ids for assignment in assignments]
+    check_assigned(context, assigned)
+    return assigned

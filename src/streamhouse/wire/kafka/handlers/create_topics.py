@@ -43,7 +43,7 @@ from streamhouse.wire.kafka.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from streamhouse.wire.kafka.resources import SOURCES, ConfigSource, first_brokers, pin_first
+from streamhouse.wire.kafka.resources import SOURCES, ConfigSource, assign, check_assigned
 from streamhouse.wire.kafka.schema import ZERO_UUID
 
 DEFAULT: Final = -1
@@ -75,7 +75,7 @@ async def _create(context: Context, requested: CreatableTopic, *, dry_run: bool)
         context.check_create_topic(requested.name)
         check_topic_name(requested.name)
         overrides = dict(_overrides(requested))
-        leaders = _assigned(context, requested) if requested.assignments else []
+        assigned = _assigned(context, requested) if requested.assignments else []
         partitions, factor = _layout(requested)
         if factor is not None and factor > 1:
             overrides[REPLICATION_FACTOR] = str(factor)
@@ -85,8 +85,8 @@ async def _create(context: Context, requested: CreatableTopic, *, dry_run: bool)
         topic = await context.broker.create_topic(
             requested.name, partitions=partitions, overrides=overrides, dry_run=dry_run
         )
-        if leaders and not dry_run:
-            await pin_first(context, topic, leaders)
+        if assigned and not dry_run:
+            await assign(context, topic, assigned)
     except StreamhouseError as error:
         return _rejection(context, requested.name, error)
     if not context.allows_topic(Operation.DESCRIBE_CONFIGS, topic.name):
@@ -137,14 +137,16 @@ def _unless_default(number: int) -> int | None:
     return None if number == DEFAULT else number
 
 
-def _assigned(context: Context, requested: CreatableTopic) -> list[int]:
-    """The leader of each partition by manual assignment; raises for an invalid assignment."""
+def _assigned(context: Context, requested: CreatableTopic) -> list[list[int]]:
+    """The brokers of each partition by manual assignment; raises for an invalid assignment."""
     if requested.num_partitions != DEFAULT or requested.replication_factor != DEFAULT:
         raise Rejected("with assignments by hand, partitions and replication factor must be -1")
     ordered = sorted(requested.assignments, key=lambda assignment: assignment.partition_index)
     if [assignment.partition_index for assignment in ordered] != list(range(len(ordered))):
         raise InvalidAssignment("assigned partitions must count from 0 without gaps or repetitions")
-    return first_brokers(context, [assignment.broker_ids for assignment in ordered])
+    assigned = [assignment.broker_ids for assignment in ordered]
+    check_assigned(context, assigned)
+    return assigned
 
 
 def _configs(topic: Topic, changed: Overrides) -> list[CreatableTopicConfigs]:

@@ -108,7 +108,7 @@ async def _describe(context: Context, topic: Topic, partitions: range) -> Descri
 
 def _replicas(topic: Topic, leader: Leader, agents: Sequence[int]) -> list[int]:
     node = leader.node_id if leader.session is not None else None
-    return replicas_of(node, factor=topic.replication_factor, agents=agents)
+    return replicas_of(node, assigned=leader.replicas, factor=topic.replication_factor, agents=agents)
 
 
 def _partition(number: int, leader: Leader, replicas: Sequence[int]) -> DescribeTopicPartitionsResponsePartition:

@@ -1,7 +1,8 @@
 """ListPartitionReassignments, API key 46, versions 0-0: which partitions are on the move.
 
 Behaviour   partitions whose leader is not the preferred one: after a reassignment, or because an agent joined, drains
-            or died; the current leader is listed as removing, the preferred one as adding
+            or died; the preferred leader is listed as adding, the current one as removing, unless it stays in the list
+            of agents that the partition was given to
             null asks for all topics; of others, topics and partitions that aren't there are left out
 Left out    timeout_ms: the answer is there at once
 Versions    v0 flexible
@@ -54,9 +55,10 @@ async def _moving(context: Context, request: ListPartitionReassignmentsRequest) 
 def _partition(status: PartitionStatus) -> OngoingPartitionReassignment:
     assert status.leader is not None
     assert status.owner is not None
+    owner, leader, replicas = status.owner.node_id, status.leader.node_id, status.state.replicas
     return OngoingPartitionReassignment(
         partition_index=status.name.partition,
-        replicas=[status.owner.node_id, status.leader.node_id],
-        adding_replicas=[status.owner.node_id],
-        removing_replicas=[status.leader.node_id],
+        replicas=list(dict.fromkeys([*replicas, owner, leader])),
+        adding_replicas=[owner],
+        removing_replicas=[leader] if leader not in replicas else [],
     )

@@ -133,21 +133,23 @@ def _may_describe(context: Context, topic: str) -> bool:
 def _describe(topic: Topic, leaders: Mapping[PartitionId, Leader], agents: Sequence[int]) -> MetadataResponseTopic:
     factor = topic.replication_factor
     open_partitions = [leaders[PartitionId(topic.topic_id, number)] for number in range(topic.partitions)]
-    named = {
-        leader: replicas_of(leader, factor=factor, agents=agents)
-        for leader in {_node(leader) for leader in open_partitions}
+    replicas = {
+        place: replicas_of(place[0], assigned=place[1], factor=factor, agents=agents)
+        for place in {_place(leader) for leader in open_partitions}
     }
     return MetadataResponseTopic(
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name == OFFSETS_TOPIC,
-        partitions=[_partition(number, leader, named[_node(leader)]) for number, leader in enumerate(open_partitions)],
+        partitions=[
+            _partition(number, leader, replicas[_place(leader)]) for number, leader in enumerate(open_partitions)
+        ],
     )
 
 
-def _node(leader: Leader) -> int | None:
-    return leader.node_id if leader.session is not None else None
+def _place(leader: Leader) -> tuple[int | None, tuple[int, ...]]:
+    return leader.node_id if leader.session is not None else None, leader.replicas
 
 
 def _partition(number: int, leader: Leader, replicas: Sequence[int]) -> MetadataResponsePartition:

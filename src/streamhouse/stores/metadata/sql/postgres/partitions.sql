@@ -1,7 +1,7 @@
 -- name: find_partitions
 -- As in the shared statement, and nobody else changes them until the end; held in one order, so that two calls can't
 -- wait for each other.
-SELECT p.topic_id, p.partition, p.epoch, p.holder, p.log_start, p.flushed_end, p.pinned_to,
+SELECT p.topic_id, p.partition, p.epoch, p.holder, p.log_start, p.flushed_end, p.pinned_to, p.replicas,
        p.reserved_until
 FROM json_each(:partitions) AS wanted
 JOIN partitions AS p ON p.topic_id = wanted.value ->> 0 AND p.partition = CAST(wanted.value ->> 1 AS INTEGER)
@@ -23,8 +23,9 @@ WHERE p.topic_id = given.topic_id AND p.partition = given.partition AND p.holder
 
 -- name: pin_partition
 -- Where partitions belong, whatever else would decide; null: nowhere in particular.
-UPDATE partitions AS p SET pinned_to = new.pinned_to
-FROM unnest(:topic_id::text[], :partition::integer[], :pinned_to::integer[]) AS new (topic_id, partition, pinned_to)
+UPDATE partitions AS p SET pinned_to = new.pinned_to, replicas = new.replicas
+FROM unnest(:topic_id::text[], :partition::integer[], :pinned_to::integer[], :replicas::text[])
+    AS new (topic_id, partition, pinned_to, replicas)
 WHERE p.topic_id = new.topic_id AND p.partition = new.partition;
 
 -- name: reserve_offsets
