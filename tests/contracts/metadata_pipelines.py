@@ -2,10 +2,12 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from streamhouse.errors import PipelineLimit
+from streamhouse.model.access import Principal
 from streamhouse.model.pipeline import (
     Definition,
     DesiredState,
@@ -14,6 +16,7 @@ from streamhouse.model.pipeline import (
     Kind,
     Phase,
     Pipeline,
+    PipelineLimits,
     PipelineName,
     PipelineReport,
     Shape,
@@ -30,6 +33,7 @@ from tests.contracts.metadata_scene import MetadataScene
 
 LEASE_MS = 15_000
 ROOM = 1000
+LIMITS = PipelineLimits(max_pipelines=ROOM, max_versions=ROOM)
 ANNA = SupervisorId("anna")
 BERT = SupervisorId("bert")
 ORDERS_TABLE = Table(
@@ -74,7 +78,7 @@ def pipeline(name: str = "revenue", *, kind: Kind = Kind.SQL, generation: int = 
 
 async def put(store: MetadataStore, *names: str, kind: Kind = Kind.SQL) -> None:
     for name in names:
-        assert await store.put_pipeline(pipeline(name, kind=kind), expected=None, max_pipelines=ROOM)
+        assert await store.put_pipeline(pipeline(name, kind=kind), expected=None, limits=LIMITS)
 
 
 async def find(store: MetadataStore, name: str = "revenue") -> StoredPipeline:
@@ -85,7 +89,7 @@ async def find(store: MetadataStore, name: str = "revenue") -> StoredPipeline:
 
 async def change(store: MetadataStore, changed: Pipeline) -> None:
     before = await find(store, changed.definition.name)
-    assert await store.put_pipeline(changed, expected=before.pipeline, max_pipelines=ROOM)
+    assert await store.put_pipeline(changed, expected=before.pipeline, limits=LIMITS)
 
 
 async def beat(
@@ -148,17 +152,17 @@ class PipelineContract(MetadataScene):
 
     async def test_a_change_is_made_to_what_it_was_decided_by_or_not_at_all(self, store: MetadataStore) -> None:
         await put(store, "revenue")
-        assert not await store.put_pipeline(pipeline(), expected=None, max_pipelines=ROOM)
+        assert not await store.put_pipeline(pipeline(), expected=None, limits=LIMITS)
         first = (await find(store)).pipeline
         paused = replace(first, wish=DesiredState.PAUSE)
-        assert await store.put_pipeline(paused, expected=first, max_pipelines=ROOM)
-        assert not await store.put_pipeline(replace(first, revision=2), expected=first, max_pipelines=ROOM)
+        assert await store.put_pipeline(paused, expected=first, limits=LIMITS)
+        assert not await store.put_pipeline(replace(first, revision=2), expected=first, limits=LIMITS)
         assert (await find(store)).pipeline.wish is DesiredState.PAUSE
 
     async def test_there_is_a_limit_of_pipelines(self, store: MetadataStore) -> None:
         await put(store, "revenue")
         with pytest.raises(PipelineLimit, match=r"pipelines\.max_pipelines"):
-            await store.put_pipeline(pipeline("other"), expected=None, max_pipelines=1)
+            await store.put_pipeline(pipeline("other"), expected=None, limits=replace(LIMITS, max_pipelines=1))
 
     async def test_a_pipeline_goes_with_its_log(self, store: MetadataStore) -> None:
         await put(store, "revenue")
@@ -169,6 +173,42 @@ class PipelineContract(MetadataScene):
         assert await store.pipelines() == []
         await put(store, "revenue")
         assert await store.pipeline_events(PipelineName("revenue"), 10) == []
+
+    async def test_the_newest_versions_of_a_definition_are_kept_with_who_applied_them(
+        self, store: MetadataStore, clock: ManualClock
+    ) -> None:
+        name, limits = PipelineName("revenue"), replace(LIMITS, max_versions=3)
+
+        async def put(revision: int, text: str, by: str, **other: Any) -> None:
+            clock.advance(ms=1)
+            before = await store.find_pipeline(name)
+            first = pipeline() if before is None else before.pipeline
+            definition = replace(first.definition, text=text, runs_as=Principal("User", by), **other)
+            after = replace(first, definition=definition, revision=revision)
+            expected = None if before is None else before.pipeline
+            assert await store.put_pipeline(after, expected=expected, limits=limits)
+
+        await put(1, "one", "anna")
+        made_at_ms = await store.now_ms()
+        await put(2, "one", "anna")  # a restart
+        await put(2, "one", "anna", shape=None, columns=None)  # what is inferred
+        await put(2, "one", "bert")
+        await put(3, "two", "bert")
+        versions = await store.pipeline_versions(name, ROOM)
+        assert [(each.revision, each.definition.text, str(each.definition.runs_as)) for each in versions] == [
+            (3, "two", "User:bert"),
+            (2, "one", "User:bert"),
+            (1, "one", "User:anna"),
+        ]
+        assert versions[-1].applied_at_ms == made_at_ms < versions[0].applied_at_ms == await store.now_ms()
+        assert versions[-1].definition == replace(
+            pipeline().definition, text="one", runs_as=Principal("User", "anna"), columns=None, shape=None
+        )
+        await put(4, "three", "bert")
+        assert [each.revision for each in await store.pipeline_versions(name, ROOM)] == [4, 3, 2]
+        assert [each.revision for each in await store.pipeline_versions(name, 1)] == [4]
+        await store.drop_pipeline(name)
+        assert await store.pipeline_versions(name, ROOM) == []
 
     # --- who runs them
 

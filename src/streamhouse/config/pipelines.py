@@ -75,6 +75,7 @@ class PipelineSettings(Section, frozen=True, kw_only=True):
     max_pipelines: Annotated[int, about("maximum pipelines and views", gt=0)] = 10_000
     max_definition_bytes: Annotated[int, about("maximum size of a pipeline definition", gt=0)] = MIB
     max_events: Annotated[int, about("events kept in the log of a pipeline", gt=0)] = 1000
+    max_versions: Annotated[int, about("versions kept of the definition of a pipeline", gt=0, le=1000)] = 20
     max_status_bytes: Annotated[int, about("maximum size of a pipeline's status", gt=0)] = 64 * 1024
     max_supervisors: Annotated[int, about("maximum supervisors", gt=0)] = 1000
 

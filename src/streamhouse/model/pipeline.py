@@ -111,6 +111,24 @@ class Pipeline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineVersion:
+    """A definition as it was applied, by its `runs_as`. `revision` is the pipeline's after that: one that was applied
+    unchanged by another user has the same."""
+
+    definition: Definition
+    revision: int
+    applied_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineLimits:
+    """`max_versions`: versions that are kept of each pipeline."""
+
+    max_pipelines: int
+    max_versions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ownership:
     """The lease of a pipeline. `epoch` is unique over all owners and pipelines."""
 

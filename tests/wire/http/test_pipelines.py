@@ -326,6 +326,25 @@ async def test_the_same_definition_again_changes_nothing(http: httpx.AsyncClient
     assert (unseen["outcome"], unseen["pipeline"]["shape"]) == ("unchanged", REVENUE["shape"])
 
 
+async def test_the_versions_of_a_definition_are_listed_with_who_applied_them(make_world: MakeWorld) -> None:
+    world = await make_world(pipelines=PipelineSettings(max_versions=2))
+    async with serving(await world.start()) as http:
+        await put(http)
+        await http.post("/v1/pipelines/revenue/pause")
+        await put(http, options={"trigger": "2 seconds"})
+        await put(http, text=REVENUE["text"] + " WHERE id > 1")
+        versions = (await http.get("/v1/pipelines/revenue/versions")).json()["versions"]
+        assert [each["revision"] for each in versions] == [3, 2]
+        newest = {name: versions[0][name] for name in ("kind", "text", "options", "target", "key", "applied_by")}
+        assert newest == {
+            **{name: REVENUE[name] for name in ("kind", "options", "target", "key")},
+            "text": REVENUE["text"] + " WHERE id > 1",
+            "applied_by": "User:ANONYMOUS",
+        }
+        assert versions[1]["options"] == {"trigger": "2 seconds"}
+        assert (await http.get("/v1/pipelines/none/versions")).status_code == 404
+
+
 async def test_a_change_keeps_its_place_or_is_refused_or_begins_anew(http: httpx.AsyncClient) -> None:
     first = (await put(http))["pipeline"]
     changed = (await put(http, text="CREATE PIPELINE other"))["pipeline"]

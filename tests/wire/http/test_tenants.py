@@ -181,6 +181,7 @@ REFUSED: Final = {
     "move_partition",
     "pause_pipeline",
     "pipeline_events",
+    "pipeline_versions",
     "place_segments",
     "plan_maintenance",
     "plan_reading",

@@ -25,7 +25,9 @@ from streamhouse.model.pipeline import (
     Kind,
     Phase,
     Pipeline,
+    PipelineLimits,
     PipelineName,
+    PipelineVersion,
     Status,
     StoredPipeline,
     loses_place,
@@ -219,6 +221,11 @@ class Pipelines:
         await self.find(name)
         return await self._metadata.pipeline_events(name, min(limit, self._settings.max_events))
 
+    async def versions(self, name: PipelineName) -> Sequence[PipelineVersion]:
+        """The last definitions that were applied, newest first. Raises `UnknownPipeline`."""
+        await self.find(name)
+        return await self._metadata.pipeline_versions(name, self._settings.max_versions)
+
     async def _change(self, name: PipelineName, changed: Callable[[Pipeline], Pipeline]) -> StoredPipeline:
         for _ in range(TRIES):
             stored = await self.find(name)
@@ -230,7 +237,8 @@ class Pipelines:
         raise _contended(name)
 
     async def _write(self, after: Pipeline, before: Pipeline | None) -> bool:
-        return await self._metadata.put_pipeline(after, expected=before, max_pipelines=self._settings.max_pipelines)
+        limits = PipelineLimits(max_pipelines=self._settings.max_pipelines, max_versions=self._settings.max_versions)
+        return await self._metadata.put_pipeline(after, expected=before, limits=limits)
 
     def _check(self, request: PipelineRequest) -> None:
         definition, limit = request.definition, self._settings.max_definition_bytes

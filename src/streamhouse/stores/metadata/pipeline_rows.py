@@ -22,6 +22,7 @@ from streamhouse.model.pipeline import (
     Phase,
     Pipeline,
     PipelineName,
+    PipelineVersion,
     Shape,
     SqlWorker,
     Status,
@@ -149,6 +150,14 @@ def stored_pipeline_of(row: Row, *, now_ms: int | None = None) -> StoredPipeline
         changed_at_ms=row["changed_at_ms"],
     )
     return StoredPipeline(pipeline=pipeline, owner=owner, status=status_of(row["status"]))
+
+
+def version_of(row: Row) -> PipelineVersion:
+    return PipelineVersion(
+        definition=_definition_of(row["name"], row["definition"]),
+        revision=row["revision"],
+        applied_at_ms=row["applied_at_ms"],
+    )
 
 
 def status_text(status: Status) -> str:

@@ -14,7 +14,9 @@ from streamhouse.model.pipeline import (
     Event,
     Heartbeat,
     Pipeline,
+    PipelineLimits,
     PipelineName,
+    PipelineVersion,
     SqlWorker,
     StoredPipeline,
     Supervisor,
@@ -51,12 +53,12 @@ class PipelineStore(Protocol):
 
     async def find_pipeline(self, name: PipelineName) -> StoredPipeline | None: ...
 
-    async def put_pipeline(self, pipeline: Pipeline, *, expected: Pipeline | None, max_pipelines: int) -> bool:
+    async def put_pipeline(self, pipeline: Pipeline, *, expected: Pipeline | None, limits: PipelineLimits) -> bool:
         """Keep a pipeline if what is there still is what is `expected`; None: nothing. False, and no change, otherwise.
 
         Another generation ends the epoch: its owner keeps it under a new one, and what is done under the old one is
-        refused. Another revision or wish makes its status one that waits. Times are the store's. Raise `PipelineLimit`
-        beyond `max_pipelines`.
+        refused. Another revision or wish makes its status one that waits. A definition that differs in more than its
+        columns and its shape is a new version. Times are the store's. Raise `PipelineLimit` beyond the limit.
         """
         ...
 
@@ -66,6 +68,10 @@ class PipelineStore(Protocol):
 
     async def pipeline_events(self, name: PipelineName, limit: int) -> Sequence[Event]:
         """The last events of a pipeline, newest last."""
+        ...
+
+    async def pipeline_versions(self, name: PipelineName, limit: int) -> Sequence[PipelineVersion]:
+        """The last versions of a pipeline's definition, newest first, without columns and shapes."""
         ...
 
     # --- supervisors

@@ -214,6 +214,9 @@ class Statements:
     add_events: str
     trim_events: str
     list_events: str
+    add_pipeline_version: str
+    trim_pipeline_versions: str
+    list_pipeline_versions: str
     # views
     find_view: str
     list_views: str

@@ -267,6 +267,7 @@ class SqlMetadataStore:
     put_pipeline = write(pipeline_procedures.put_pipeline)
     drop_pipeline = write(pipeline_procedures.drop_pipeline)
     pipeline_events = read_one(pipeline_procedures.list_events)
+    pipeline_versions = read_one(pipeline_procedures.list_versions)
 
     async def heartbeat_supervisor(
         self, heartbeat: Heartbeat, *, ttl_ms: int, max_events: int, max_supervisors: int

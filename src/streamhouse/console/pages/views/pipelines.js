@@ -10,6 +10,7 @@ import { Graph } from "../ui/graph.js";
 import { Badge, Card, Failure, Loaded, Notice, PageHead, Search, Tile } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
 import { toast } from "../ui/toasts.js";
+import { Versions } from "./pipeline_versions.js";
 
 const LIVE_MS = 4000;
 const KINDS = { running: "ok", waiting: "", starting: "info", failed: "bad", paused: "warn", "backing off": "warn", done: "info" };
@@ -90,6 +91,7 @@ function PipelinePage({ name }) {
         <button type="button" class="write button danger" onClick=${drop}>Delete</button>`} />
     <${Loaded} of=${pipeline}>${(data) => html`<${Status} of=${data} /><div class="grid"><div class="span-7"><${Card} title="Definition"><pre class="code" tabindex="0">${data.text}</pre></${Card}></div>
       <div class="span-5"><${Facts} of=${data} /></div></div>`}</${Loaded}>
+    <${Versions} name=${name} revision=${pipeline.data?.revision} />
     <${Card} title="Log" flush><${Loaded} of=${events}>${(data) => html`<${Table} label="Log" urlSort=${false} rows=${data.events.map((each, index) => ({ ...each, index })).reverse()} rowKey=${(row) => `${row.at_ms}/${row.index}`} empty="Nothing yet." columns=${[
       { id: "at", label: "Time", value: (row) => row.at_ms, cell: (row) => html`<span class="nowrap">${time(row.at_ms)}</span>` },
       { id: "level", label: "Level", value: (row) => row.level, cell: (row) => html`<${Badge} kind=${{ error: "bad", warning: "warn" }[row.level] ?? ""}>${row.level}</${Badge}>` },

@@ -12,13 +12,16 @@ from typing import Final
 
 from streamhouse.errors import PipelineLimit, PipelineMoved
 from streamhouse.model.pipeline import (
+    Definition,
     Event,
     Fence,
     Heartbeat,
     Phase,
     Pipeline,
+    PipelineLimits,
     PipelineName,
     PipelineReport,
+    PipelineVersion,
     Status,
     StoredPipeline,
     Supervisor,
@@ -26,7 +29,13 @@ from streamhouse.model.pipeline import (
 )
 from streamhouse.stores.metadata.engine import Lock, Transaction
 from streamhouse.stores.metadata.pipeline_assignment import Assignment, assign_pipelines
-from streamhouse.stores.metadata.pipeline_rows import pipeline_params, status_text, stored_pipeline_of
+from streamhouse.stores.metadata.pipeline_rows import (
+    definition_text,
+    pipeline_params,
+    status_text,
+    stored_pipeline_of,
+    version_of,
+)
 from streamhouse.stores.metadata.rows import Params, Row, text_list
 
 
@@ -41,16 +50,41 @@ async def find_pipeline(tx: Transaction, name: PipelineName) -> StoredPipeline |
     return None if row is None else stored_pipeline_of(row, now_ms=now_ms)
 
 
-async def put_pipeline(tx: Transaction, pipeline: Pipeline, *, expected: Pipeline | None, max_pipelines: int) -> bool:
+async def put_pipeline(
+    tx: Transaction, pipeline: Pipeline, *, expected: Pipeline | None, limits: PipelineLimits
+) -> bool:
     await tx.lock(Lock.PIPELINES, {})
     row = await tx.row(tx.sql.find_pipeline, {"name": pipeline.definition.name})
     if (None if row is None else stored_pipeline_of(row).pipeline) != expected:
         return False
     if row is None:
-        await _insert(tx, pipeline, max_pipelines)
+        await _insert(tx, pipeline, limits.max_pipelines)
     else:
         await _change(tx, pipeline, row)
+    if expected is None or _as_applied(expected.definition) != _as_applied(pipeline.definition):
+        await _add_version(tx, pipeline, limits.max_versions)
     return True
+
+
+def _as_applied(definition: Definition) -> Definition:
+    """The definition without what is inferred from it."""
+    return replace(definition, columns=None, shape=None)
+
+
+async def _add_version(tx: Transaction, pipeline: Pipeline, kept: int) -> None:
+    name = pipeline.definition.name
+    version: Params = {
+        "name": name,
+        "revision": pipeline.revision,
+        "definition": definition_text(_as_applied(pipeline.definition)),
+        "now_ms": await tx.now_ms(),
+    }
+    await tx.change(tx.sql.add_pipeline_version, version)
+    await tx.change(tx.sql.trim_pipeline_versions, {"name": name, "kept": kept})
+
+
+async def list_versions(tx: Transaction, name: PipelineName, limit: int) -> Sequence[PipelineVersion]:
+    return [version_of(row) for row in await tx.rows(tx.sql.list_pipeline_versions, {"name": name, "limit": limit})]
 
 
 async def _insert(tx: Transaction, pipeline: Pipeline, max_pipelines: int) -> None:

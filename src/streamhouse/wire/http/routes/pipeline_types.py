@@ -21,6 +21,7 @@ from streamhouse.model.pipeline import (
     Phase,
     PipelineName,
     PipelineReport,
+    PipelineVersion,
     Shape,
     Status,
     StoredPipeline,
@@ -144,6 +145,26 @@ class EventsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     events: list[EventView]
 
 
+class VersionView(msgspec.Struct, frozen=True, kw_only=True):
+    """A definition as it was applied. `applied_by` null: before there were logins. A definition that another user
+    applied again has the revision of the one before."""
+
+    revision: int
+    applied_at_ms: int
+    applied_by: str | None
+    kind: Kind
+    text: str
+    options: dict[str, str]
+    target: str
+    key: list[str]
+
+
+class VersionsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Newest first."""
+
+    versions: list[VersionView]
+
+
 class RunningPipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A supervisor's report of a pipeline that it runs under an epoch."""
 
@@ -227,3 +248,17 @@ def status_view(status: Status) -> StatusView:
 
 def event_view(event: Event) -> EventView:
     return EventView(at_ms=event.at_ms, level=event.level, text=event.text)
+
+
+def version_view(version: PipelineVersion) -> VersionView:
+    definition = version.definition
+    return VersionView(
+        revision=version.revision,
+        applied_at_ms=version.applied_at_ms,
+        applied_by=None if definition.runs_as is None else str(definition.runs_as),
+        kind=definition.kind,
+        text=definition.text,
+        options=dict(definition.options),
+        target=definition.target,
+        key=list(definition.key),
+    )

@@ -8,6 +8,7 @@ POST   /v1/pipelines/{pipeline}/pause
 POST   /v1/pipelines/{pipeline}/resume
 POST   /v1/pipelines/{pipeline}/restart     {"from": "earliest"}; null: continue at the current position
 GET    /v1/pipelines/{pipeline}/events      the last events of its log, newest last
+GET    /v1/pipelines/{pipeline}/versions    the last definitions that were applied, newest first, and by whom
 """
 
 from typing import Annotated, Any, Final
@@ -37,9 +38,11 @@ from streamhouse.wire.http.routes.pipeline_types import (
     PipelinesAnswer,
     PipelineView,
     PutAnswer,
+    VersionsAnswer,
     event_view,
     pipeline_view,
     requested_pipeline,
+    version_view,
 )
 from streamhouse.wire.http.routes.tables import SqlText
 
@@ -109,6 +112,10 @@ class PipelineCalls:
     async def pipeline_events(self, call: Call[EventsQuery, None]) -> Response:
         events = await self._pipelines.events(_name(call), call.query.limit)
         return json_response(EventsAnswer(events=[event_view(each) for each in events]))
+
+    async def pipeline_versions(self, call: Call[NoQuery, None]) -> Response:
+        versions = await self._pipelines.versions(_name(call))
+        return json_response(VersionsAnswer(versions=[version_view(each) for each in versions]))
 
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
@@ -181,6 +188,15 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             "The last lines of a pipeline's log, newest last",
             query=EventsQuery,
             answer=EventsAnswer,
+        ),
+        on_one(
+            AclOperation.DESCRIBE,
+            calls.pipeline_versions,
+            "GET",
+            "/versions",
+            "The last definitions of a pipeline, newest first",
+            about="As they were applied, and by whom; the setting `pipelines.max_versions` says how many are kept.",
+            answer=VersionsAnswer,
         ),
     ]
 
