@@ -227,6 +227,22 @@ def test_what_cant_be_kept_right_is_refused_with_what_to_do(
     assert do in hint
 
 
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("SELECT user FROM (SELECT DISTINCT user, n FROM {})", "n"),
+        ("SELECT upper(user) AS u FROM (SELECT DISTINCT user FROM {})", "user"),
+        ("SELECT n FROM (SELECT user, n FROM {0} UNION SELECT user, n FROM {0})", "user"),
+    ],
+)
+def test_a_row_of_a_distinct_is_identified_by_all_of_its_columns(spark: SparkSession, text: str, missing: str) -> None:
+    """A key without one of them would keep one row of several."""
+    frame = spark.sql(text.format("VALUES ('ann', 1), ('ann', 2) AS plays(user, n)"))
+    for declared in ((), tuple(frame.columns)):
+        with pytest.raises(Rejected, match=f"missing={missing} do=select it as well"):
+            view_key(frame, declared)
+
+
 def test_a_key_that_is_not_there_is_told(lines: Lines, spark: SparkSession, keep: Callable[..., Kept]) -> None:
     kept = keep()
     with pytest.raises(Rejected, match=r"missing=\S*user view=\S+ do=select it as well"):

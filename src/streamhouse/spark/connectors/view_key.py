@@ -50,10 +50,8 @@ def key_of(frame: DataFrame) -> tuple[str, ...] | None:
     kind = kind_of(node)
     if kind == "Aggregate":
         return _grouped(node, columns)
-    if kind == "Distinct":
-        return tuple(column.name for column in columns)
-    if kind.startswith("Deduplicate"):
-        return _kept([id_of(each) for each in scala_seq(node.keys())], columns)
+    if kind == "Distinct" or kind.startswith("Deduplicate"):
+        return _kept(scala_seq(node.output() if kind == "Distinct" else node.keys()), columns)
     return None
 
 
@@ -212,11 +210,11 @@ def _is_part(made: Any, column: _Column, grouped: Any) -> bool:
     return kind_of(expression) == "GetStructField" and bool(expression.child().semanticEquals(grouped))
 
 
-def _kept(attributes: list[int], columns: list[_Column]) -> tuple[str, ...]:
+def _kept(attributes: list[Any], columns: list[_Column]) -> tuple[str, ...]:
     by_attribute = {column.attribute: column.name for column in columns if column.field is None}
-    if not all(each in by_attribute for each in attributes):
-        raise _not_selected("a column that identifies rows")
-    return tuple(by_attribute[each] for each in attributes)
+    if missing := [each.name() for each in attributes if id_of(each) not in by_attribute]:
+        raise _not_selected(",".join(missing))
+    return tuple(by_attribute[id_of(each)] for each in attributes)
 
 
 def _not_selected(what: str) -> Rejected:
