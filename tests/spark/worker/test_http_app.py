@@ -15,6 +15,7 @@ import uvicorn
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.errors import BadSql, Mistake, QueryFailed
 from streamhouse.model.table import Column
+from streamhouse.spark.worker import http_app
 from streamhouse.spark.worker.http_app import WorkerApp
 from streamhouse.spark.worker.process import listen
 from streamhouse.spark.worker.query_executor import QueryCaller, QueryRequest, QueryResult, SqlLimits
@@ -50,6 +51,8 @@ class FakeEngine:
             raise BadSql([Mistake(1, 3, "no such column", "look")])
         if question.sql == "fail":
             raise QueryFailed("division by zero")
+        if question.sql == "silent":
+            return QueryResult(columns=COLUMNS, schema=SCHEMA, batches=self._silent(), is_live=True)
         if question.sql == "live":
             return QueryResult(columns=COLUMNS, schema=SCHEMA, batches=self._live(), is_live=True)
         return QueryResult(
@@ -61,6 +64,12 @@ class FakeEngine:
         while not self.was_cancelled.is_set():
             number += 1
             yield batch(number)
+            self.was_cancelled.wait(0.01)
+
+    def _silent(self) -> Iterator[pa.RecordBatch]:
+        while not self.was_cancelled.is_set():
+            self.entered.release()
+            yield batch(1).slice(0, 0)
             self.was_cancelled.wait(0.01)
 
     def cancel(self, query_id: str) -> bool:
@@ -226,6 +235,35 @@ async def test_a_live_query_goes_on_until_its_reader_leaves(scene: Scene) -> Non
         lines = answer.aiter_lines()
         assert [json.loads(await anext(lines))["id"] for _ in range(3)] == [1, 2, 3]
         assert scene.serving.idle_s == 0.0
+    assert await asyncio.to_thread(scene.engine.was_cancelled.wait, 10)
+    assert await asyncio.to_thread(scene.engine.was_released.wait, 10)
+
+
+async def test_a_live_query_comes_as_lines_where_nothing_else_is_wanted(scene: Scene) -> None:
+    """As a whole it would come when its time is up: `curl` would show nothing until then."""
+    async with scene.client.stream("POST", "/v1/sql", json={"sql": "live"}) as answer:
+        assert answer.headers["content-type"] == "application/x-ndjson"
+        assert json.loads(await anext(answer.aiter_lines()))["id"] == 1
+
+
+@pytest.mark.parametrize("accept", ["application/x-ndjson", "application/vnd.apache.arrow.stream"])
+async def test_a_live_query_without_rows_shows_that_it_goes_on(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, accept: str
+) -> None:
+    monkeypatch.setattr(http_app, "HEARTBEAT_S", 0.0)
+    async with scene.client.stream("POST", "/v1/sql", json={"sql": "silent"}, headers={"accept": accept}) as answer:
+        parts = answer.aiter_raw()
+        first = [await anext(parts) for _ in range(3)]
+    if accept == "application/x-ndjson":
+        assert b"".join(first).strip(b"\n") == b""
+    else:
+        assert all(first)
+
+
+async def test_a_live_query_in_one_piece_ends_with_its_client(scene: Scene) -> None:
+    asking = asyncio.create_task(scene.ask("silent"))
+    assert await asyncio.to_thread(scene.engine.entered.acquire, timeout=10)
+    asking.cancel()
     assert await asyncio.to_thread(scene.engine.was_cancelled.wait, 10)
     assert await asyncio.to_thread(scene.engine.was_released.wait, 10)
 

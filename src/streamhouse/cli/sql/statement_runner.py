@@ -140,13 +140,15 @@ async def _print(link: WorkerConnection, request: SqlRequest, sql: str, status: 
         if request.output is Output.PARQUET:
             await _write_parquet(result, request)
         else:
-            await _copy(result)
+            await _copy(result, is_json=request.output is Output.JSON)
         if result.head.truncated:
             print_note(f"only the first {query.max_rows:,} rows; --max-rows N takes more")
 
 
-async def _copy(result: ResultStream) -> None:
+async def _copy(result: ResultStream, *, is_json: bool) -> None:
     async for line in result.lines():
+        if is_json and not line:  # a heartbeat
+            continue
         sys.stdout.write(line + "\n")
         if result.head.is_live:
             sys.stdout.flush()
@@ -249,9 +251,11 @@ def _columns(head: ResultHeader, rows: list[dict[str, Any]]) -> tuple[tuple[str,
 async def _show_live(result: ResultStream, screen: Display) -> None:
     if on_terminal():
         print_note("live: rows appear as they are written; Ctrl-C ends it")
-    table = LiveTable(result.head.columns, width=screen.width, colours=use_color())
+    table, shown = LiveTable(result.head.columns, width=screen.width, colours=use_color()), 0
     async for row in result.rows():
         screen.show(table.lines([row]))
+        shown += 1
+    print_note(f"the live query ended after {counted(shown, 'row')}; --max-rows and --timeout say when")
 
 
 def print_sql_errors(text: str, error: Exception) -> None:

@@ -67,6 +67,8 @@ T = TypeVar("T")
 PROBLEM_JSON: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 1.0
 CANCEL_THREADS: Final = 4
+HEARTBEAT_S: Final = 10.0
+"""The longest silence of a live query."""
 MAX_NOTES_CHARS: Final = 4000
 STATUS: Final[dict[type[StreamhouseError], int]] = {
     TooManyQueries: 429,
@@ -176,8 +178,8 @@ class WorkerApp:
 
     async def _sql(self, request: Request, caller: QueryCaller | None) -> Response:
         body = await self._decoded(request, _SqlBody)
-        media = choose_format(request.headers.get("accept"))
-        if media is None:
+        accept = request.headers.get("accept")
+        if choose_format(accept) is None:
             return _problem(406, "NotAcceptable", "none of the accepted media types can be had")
         query_request = QueryRequest(
             sql=body.sql, max_rows=self._rows(body.max_rows), starting=body.starting, caller=caller
@@ -187,6 +189,7 @@ class WorkerApp:
             reply = await self._run(query, request, lambda: self._engine.execute(query_request, query.key))
             if reply.is_live and body.timeout_s is None:
                 query.ends_at = began + self._limits.max_timeout_s
+            media = choose_format(accept, is_live=reply.is_live) or JSON
             if media == JSON:
                 return await self._whole(query, request, reply, query_request, began)
         except BaseException as error:
@@ -301,6 +304,8 @@ class WorkerApp:
         truncated = reply.truncated
         limit = query_request.max_rows or self._limits.rows
         async for batch in self._batches(query, reply):
+            if await request.is_disconnected():
+                raise QueryCancelled("the client disconnected")
             rows += rows_of(batch)
             if len(rows) >= limit and reply.is_live:
                 rows, truncated = rows[:limit], True
@@ -335,11 +340,16 @@ class WorkerApp:
         try:
             writer = _Writer(media, reply.schema)
             yield writer.head()
-            left = query_request.max_rows or self._limits.max_rows
+            left, sent_at = query_request.max_rows or self._limits.max_rows, self._clock.monotonic()
             async for batch in self._batches(query, reply):
                 if batch.num_rows:
                     yield writer.part(batch.slice(0, left))
                     left -= min(left, batch.num_rows)
+                elif self._clock.monotonic() - sent_at >= HEARTBEAT_S:
+                    yield writer.heartbeat(batch)
+                else:
+                    continue
+                sent_at = self._clock.monotonic()
                 if left == 0:
                     break
             yield writer.foot()
@@ -433,6 +443,10 @@ class _Writer:
             return csv_of(batch)
         self._waiting.append(batch)
         return next(self._stream)
+
+    def heartbeat(self, empty: pa.RecordBatch) -> bytes:
+        """Shows that a query without rows goes on: an empty line, an empty batch; nothing in CSV, which has neither."""
+        return self.part(empty) if self._media == ARROW else b"\n" if self._media == NDJSON else b""
 
     def foot(self) -> bytes:
         return b"".join(self._stream) if self._media == ARROW else b""

@@ -25,20 +25,24 @@ NDJSON: Final = "application/x-ndjson"
 CSV: Final = "text/csv"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 MEDIA_TYPES: Final = (JSON, NDJSON, CSV, ARROW)
-"""The first is the default."""
+"""The first is the default, but for live queries."""
 
 Look = Callable[[Any], Any]
 _ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 
 
-def choose_format(accept: str | None) -> str | None:
-    """The media type of the response; None if none of the accepted ones is supported."""
+def choose_format(accept: str | None, *, is_live: bool = False) -> str | None:
+    """The media type of the response; None if none of the accepted ones is supported.
+
+    Rows that go on coming are lines of JSON for a client that doesn't say what it takes: whole, it would get them when
+    the query ends.
+    """
     accepted = [part.partition(";")[0].strip().lower() for part in (accept or "*/*").split(",")]
     for each in accepted:
         if each in MEDIA_TYPES:
             return each
         if each in ("*/*", "application/*", ""):
-            return JSON
+            return NDJSON if is_live else JSON
     return None
 
 
