@@ -111,9 +111,9 @@ async def test_text_is_text_and_other_values_are_json(client: Client, topic: str
             await producer.enqueue(value)
         with pytest.raises(Rejected, match="neither bytes, text nor JSON"):
             await producer.send(object())
-        with pytest.raises(Rejected, match="half a character"):
+        with pytest.raises(Rejected, match="lone surrogate"):
             await producer.send("\ud800")
-        with pytest.raises(Rejected, match="half a character"):
+        with pytest.raises(Rejected, match="lone surrogate"):
             await producer.send(b"v", headers={"h": "\ud800"})
         with pytest.raises(Rejected, match="a key is bytes or text"):
             await producer.send(b"v", key=1)

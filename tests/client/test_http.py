@@ -102,7 +102,9 @@ async def test_a_port_that_speaks_something_else_is_told_from_nobody() -> None:
         raise httpx.RemoteProtocolError("disconnected", request=request)
 
     async with Http("other:9092", transport=httpx.MockTransport(answer)) as http:
-        with pytest.raises(Unavailable, match="what listens on http://other:9092 doesn't speak HTTP: is it a port for"):
+        with pytest.raises(
+            Unavailable, match="what listens on http://other:9092 doesn't speak HTTP: is it a Kafka port"
+        ):
             await http.segments()
     async with Http("agent:8080", transport=httpx.MockTransport(answer)) as http:
         await http.segments()

@@ -204,7 +204,7 @@ async def test_a_delivery_follows_its_record_into_another_batch() -> None:
     waiting = [asyncio.ensure_future(delivery.settled()) for delivery in whole.deliveries]
     last = whole.deliveries[3]
     await asyncio.sleep(0)
-    first, second = whole.part([0, 1]), whole.part([2, 3])
+    first, second = whole.split_off([0, 1]), whole.split_off([2, 3])
     second.succeed(70, None)
     first.fail(REFUSED)
     await asyncio.wait_for(asyncio.gather(*waiting), 10)

@@ -18,9 +18,9 @@ async def resolve_bootstrap(bootstrap: Bootstrap) -> str:
 
 
 def agent_urls(text: str, *, scheme: str = "http") -> list[str]:
-    """`host:port`, `http://host:port`, several with commas: the base address of each. Raises `Misconfigured`.
+    """Return the base address of each: `host:port`, `http://host:port`, several with commas. Raises `Misconfigured`.
 
-    `scheme`: of those that say none.
+    `scheme` is the scheme of addresses without one.
     """
     urls = [_agent_url(part.strip(), scheme) for part in text.split(",") if part.strip()]
     if not urls:

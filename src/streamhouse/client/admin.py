@@ -64,7 +64,7 @@ class Topics:
         config: Mapping[str, Value] | None = None,
         exist_ok: bool = False,
     ) -> Topic:
-        """Create a topic; without a number of partitions the agents choose. Raises `TopicExists`."""
+        """Create a topic; without `partitions`, the agents choose the number. Raises `TopicExists`."""
         admin = await self._admin()
         try:
             await admin.create_topic(name, partitions=partitions, configs=_texts(config or {}))
@@ -94,19 +94,20 @@ class Topics:
         return {setting.name: setting.value for setting in await self._read(lambda admin: admin.configs(name)) or ()}
 
     async def configure(self, name: str, config: Mapping[str, Value | None]) -> None:
-        """Change settings of a topic; None lets the default hold again. Those that aren't named stay."""
+        """Change settings of a topic; None resets one to its default. Other settings stay."""
         nulls = {key: None for key, value in config.items() if value is None}
-        given = _texts({key: value for key, value in config.items() if value is not None})
-        await (await self._admin()).alter_topic(name, {**given, **nulls})
+        texts = _texts({key: value for key, value in config.items() if value is not None})
+        await (await self._admin()).alter_topic(name, {**texts, **nulls})
 
     async def grow(self, name: str, partitions: int) -> Topic:
-        """Let a topic have more partitions; keys go to other ones then. There are never fewer."""
+        """Increase the number of partitions, which changes the partition of keys. It can't shrink."""
         admin = await self._admin()
         await admin.grow_topic(name, partitions)
         return await admin.topic(name)
 
     async def offsets(self, name: str, at: At = "latest") -> dict[int, int]:
-        """Per partition the first offset, the next one, or the first that isn't older than a time (-1: none)."""
+        """Per partition the log start offset, the log end offset, or the offset of the first record at or after a time
+        (-1: none)."""
         timestamp = time_ms(at) if isinstance(at, datetime) else {"earliest": EARLIEST, "latest": LATEST}[at]
         topic = await self.get(name)
         return await self._read(lambda admin: admin.offsets(topic, timestamp))
@@ -138,13 +139,13 @@ class ConsumerGroups:
 
     async def lag(self, group: str) -> dict[TopicPartition, int]:
         """How many offsets a group is behind, in all partitions of topics in which it has committed or that its members
-        read: from the log's start where nothing was committed. Topics that are gone are left out."""
+        read. Without a committed offset, the lag counts from the log start. Deleted topics are left out."""
         admin = await self._admin()
         lags = await partition_lags(admin, Groups(admin), await self.get(group))
         return {lag.partition: lag.lag for lag in lags}
 
     async def reset(self, group: str, topic: str, to: Start = "earliest") -> dict[TopicPartition, int]:
-        """Move a group without members to other offsets of a topic; returns them. Raises `NonEmptyGroup`."""
+        """Set the committed offsets of a group without members for a topic; returns them. Raises `NonEmptyGroup`."""
         admin = await self._admin()
         described = await admin.topic(topic)
         partitions = select_partitions(topic, {p.partition for p in described.partitions}, ReadRange(from_=to))
@@ -159,12 +160,12 @@ class ConsumerGroups:
         return offsets
 
     async def delete(self, group: str) -> None:
-        """Delete a group without members, with all that it committed."""
+        """Delete a group that has no members, with its committed offsets."""
         await (await self._groups()).delete(group)
 
 
 class Transactions:
-    """Use it as `client.transactions`: what transactional producers of any Kafka client are doing."""
+    """Use it as `client.transactions`: transactions of the producers of any Kafka client."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
@@ -172,16 +173,17 @@ class Transactions:
     async def list(
         self, *, state: str | None = None, open_for: timedelta | None = None, limit: int = 1000
     ) -> "list[Transaction]":
-        """The first `limit` by transactional id: in a state, by Kafka's name for it, or open for longer than this."""
+        """The first `limit` transactions by transactional id, in a state (Kafka's name) or open for longer than
+        `open_for`."""
         open_for_ms = -1 if open_for is None else round(open_for.total_seconds() * 1000)
         return await self._http.transactions(state=state, open_for_ms=open_for_ms, limit=limit)
 
     async def get(self, transactional_id: str) -> Transaction:
-        """One of them, with the partitions of what is open; raises `TransactionalIdNotFound`."""
+        """A transaction with its partitions; raises `TransactionalIdNotFound`."""
         return await self._http.transaction(transactional_id)
 
     async def abort(self, transactional_id: str) -> TransactionAborted:
-        """Fence its producer, and abort what is open; raises `TransactionalIdNotFound`."""
+        """Fence the producer and abort its open transaction; raises `TransactionalIdNotFound`."""
         return await self._http.abort_transaction(transactional_id)
 
 
@@ -196,11 +198,11 @@ class ClusterView:
         return await self._http.agents()
 
     async def bootstrap(self) -> str:
-        """The Kafka addresses of the agents that are alive, for other Kafka clients."""
+        """The Kafka addresses of the live agents, for other Kafka clients."""
         return await self._http.bootstrap()
 
     async def partitions(self, topic: str | None = None) -> list[PartitionStatus]:
-        """Partitions by topic and number: who leads them, who should, and how far they are."""
+        """Partitions by topic and number, with leader, preferred leader and offsets."""
         return await self._http.partitions(topic)
 
     async def segments(self, topic: str | None = None, *, limit: int = 1000) -> list[Segment]:
@@ -208,7 +210,7 @@ class ClusterView:
         return await self._http.segments(topic, limit=limit)
 
     async def drain(self, node: int, *, undo: bool = False) -> list[AgentStatus]:
-        """Have an agent hand everything over, or take its share again."""
+        """Drain an agent, or with `undo` let it lead partitions again."""
         return await self._http.drain(node, draining=not undo)
 
     async def move(self, topic: str, partition: int, node: int | None) -> PartitionStatus:

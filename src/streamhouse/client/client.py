@@ -30,16 +30,16 @@ _DEFAULTS = ProducerSettings()
 class Client:
     """A StreamHouse cluster. `address` is the HTTP address of an agent, or of several: `a:8080,b:8080`.
 
-    Use it in `async with`; `SyncClient` is the same without `await`. Without `credentials` the environment has them:
-    `STREAMHOUSE_USER` and others (docs/security.md).
+    Use it in `async with`; `SyncClient` is the same without `await`. Without `credentials`, the environment variables
+    `STREAMHOUSE_USER` and others apply (docs/security.md).
     """
 
     def __init__(
         self, address: str = "localhost:8080", *, timeout_s: float = 30.0, credentials: Credentials | None = None
     ) -> None:
-        given = Credentials.from_environment(os.environ) if credentials is None else credentials
+        login = Credentials.from_environment(os.environ) if credentials is None else credentials
         self._address = address
-        self._credentials = given.for_agents(address)
+        self._credentials = login.for_agents(address)
         self._timeout_s = timeout_s
         self._http = Http(address, timeout_s=min(timeout_s, 10.0), credentials=self._credentials)
         self._admin: Admin | None = None
@@ -89,8 +89,9 @@ class Client:
     ) -> Producer:
         """Write to a topic: `async with client.producer("orders") as producer`.
 
-        With a schema (a subject, a `SchemaRef`, or a `NewSchema` that is registered as `TOPIC-value`) values are what
-        JSON has, and are written as Confluent's serialisers do. Without one they are bytes, text, or become JSON.
+        With a schema (a subject, a `SchemaRef`, or a `NewSchema` that is registered as `TOPIC-value`) values are
+        Python's types for JSON, encoded as Confluent's serialisers do. Without one they are bytes, text, or encoded as
+        JSON.
         """
         settings = ProducerSettings(
             acks=acks,
@@ -122,8 +123,8 @@ class Client:
     ) -> RecordReader:
         """Read a topic: `async for record in client.consume("orders", until="end")`.
 
-        Starts at an end, an offset, a time, or offsets by partition; goes on for ever unless `until` or `limit` say
-        otherwise. Order holds within a partition. `decode` reads values by the schema that they name.
+        Starts at an end, an offset, a time, or offsets by partition; never ends unless `until` or `limit` is given.
+        Order holds within a partition. `decode` decodes values with the schema whose id they contain.
         """
 
         def connect(starts: Mapping[int, int]) -> Consumer:
@@ -146,8 +147,8 @@ class Client:
     ) -> GroupConsumer:
         """Read topics as a member of a group: `async with client.consumer("orders", group="billing") as consumer`.
 
-        Starts where the group is; where it hasn't been yet, at `from_`. `auto` commits each record once the loop asks
-        for the next one; `explicit` when you call `commit`.
+        Starts at the group's committed offsets, or at `from_` in partitions without one. `auto` commits each record
+        once the loop asks for the next one; `explicit` when you call `commit`.
         """
         if from_ not in ("earliest", "latest"):
             raise Rejected(f"a group starts at earliest or latest; from={from_!r}; move it with client.groups.reset")
@@ -168,7 +169,7 @@ class Client:
         return await self._http.bootstrap()
 
     async def _administrator(self) -> Admin:
-        """One for all, opened when it is needed first."""
+        """The admin client, shared by all parts and opened on first use."""
         if not self._is_open:
             raise Rejected("the client is not open; use it in: async with Client(...) as client")
         async with self._opening:

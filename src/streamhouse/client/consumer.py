@@ -92,7 +92,7 @@ class Consumer:
             await admin.__aexit__(kind, error, trace)
 
     async def poll(self, *, max_records: int, timeout_s: float) -> list[Record]:
-        """Records that are there, or that come within the time; in order within each partition."""
+        """Return buffered records, or wait for some until the timeout; in order within each partition."""
         if not self._chunks:
             await self._wait(timeout_s)
         taken: list[Record] = []
@@ -107,11 +107,11 @@ class Consumer:
         return taken
 
     async def positions(self) -> dict[int, int]:
-        """Per partition the offset of the next record that `poll` would give."""
+        """Per partition the offset of the next record that `poll` returns."""
         return dict(self._positions)
 
     async def _wait(self, timeout_s: float) -> None:
-        """Until something came, or so long."""
+        """Wait for the response to a fetch, at most `timeout_s`."""
         deadline = self._clock.monotonic() + timeout_s
         while not self._chunks:
             if self._is_stale:

@@ -35,11 +35,12 @@ MAX_SECRET_BYTES: Final = 64 * 1024
 class Credentials:
     """How a client logs in, and how it connects.
 
-    `user` and `password`, or `token`: a bearer token or an API key; one that changes is in `token_file`, or made by
-    `make_token`, for each request. `ca`, `cert` and `key` are paths of PEM files: the
-    authorities that sign the agents' certificates (default: the system's), and the client's own certificate (mTLS).
-    `tls`: addresses without `https://` are TLS too; implied by `ca` and `cert`. `kafka_protocol`: of the Kafka
-    listener, where it isn't what the rest says (TLS as on HTTP, SASL with a user or a token).
+    Login: `user` and `password`, or a bearer token or API key. The token is `token`, or is read from `token_file` or
+    made by `make_token` for each request, if it changes.
+
+    TLS: `ca` is a PEM file of the authorities that sign the agents' certificates (default: the system's); `cert` and
+    `key` are the client's own certificate (mTLS). `tls` makes addresses without `https://` TLS too; `ca` and `cert`
+    imply it. `kafka_protocol` is the protocol of the Kafka listener, if it differs from what login and TLS imply.
     """
 
     user: str = ""
@@ -91,7 +92,7 @@ class Credentials:
         )
 
     def as_environment(self) -> dict[str, str]:
-        """The variables from which another process makes these; `from_environment` the other way round."""
+        """Environment variables for another process: the inverse of `from_environment`."""
         values = {
             "USER": self.user,
             "PASSWORD": self.password,
@@ -103,7 +104,7 @@ class Credentials:
         return {f"STREAMHOUSE_{name}": value for name, value in values.items() if value}
 
     def for_agents(self, address: str) -> "Credentials":
-        """These, with TLS if one of the agents' addresses says `https://`."""
+        """The same credentials, with TLS if one of the agents' addresses has `https://`."""
         return replace(self, tls=True) if "https://" in address and not self.tls else self
 
     @property
@@ -120,19 +121,19 @@ class Credentials:
 
     @property
     def bearer(self) -> str:
-        """The token as it is now; empty without one."""
+        """The current token; empty without one."""
         if self.make_token is not None:
             return self.make_token()
         return read_secret_file(self.token_file, "token file") if self.token_file else self.token
 
     @property
     def scheme(self) -> str:
-        """The scheme of agents' addresses that have none."""
+        """The default scheme of agents' addresses."""
         return "https" if self.uses_tls else "http"
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The header that says who sends an HTTP request; empty without a login."""
+        """The authentication header of an HTTP request; empty without a login."""
         if self.has_token:
             return {"authorization": f"Bearer {self.bearer}"}
         if self.user:
@@ -170,7 +171,7 @@ def _ssl_context(ca: str, cert: str, key: str) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    """Called for an encrypted key, for which OpenSSL would ask on the terminal."""
+    """Called for the password of an encrypted key; without it, OpenSSL would prompt on the terminal."""
     raise OSError("the key is encrypted; give it without a password, readable only for you")
 
 

@@ -25,39 +25,39 @@ class Delivery:
         self.batch, self.position, self.was_seen = batch, position, False
 
     def __repr__(self) -> str:
-        return f"<Delivery {'under way' if not self.done() else self.failure() or self.result()}>"
+        return f"<Delivery {'pending' if not self.done() else self.failure() or self.result()}>"
 
     def done(self) -> bool:
         return self.batch.is_over
 
     def result(self) -> Receipt:
-        """Where the record is; raises why it isn't. Only once it is done."""
+        """Where the record was stored; raises the error of a record that was not. Call it only when `done`."""
         if not self.batch.is_over:
-            raise asyncio.InvalidStateError("the record is still under way")
+            raise asyncio.InvalidStateError("the delivery is pending")
         self.was_seen = True
         if self.batch.error is not None:
             raise self.batch.error
         return self.batch.receipts(self.position)
 
     def failure(self) -> StreamhouseError | None:
-        """Why the record was not stored, without looking."""
+        """The error of a record that was not stored. It does not count as read."""
         return self.batch.error
 
     async def settled(self) -> None:
-        """Wait for the end, without looking at it."""
+        """Wait until the delivery is done. Its error does not count as read."""
         while not self.batch.is_over:
-            await asyncio.shield(self.batch.news())
+            await asyncio.shield(self.batch.changed())
 
     def __await__(self) -> Generator[Any, None, Receipt]:
         self.was_seen = True
-        while not self.batch.is_over:  # a batch may be taken apart: the record is in another one then
-            yield from asyncio.shield(self.batch.news()).__await__()
+        while not self.batch.is_over:  # a batch may be split: the record is then in another one
+            yield from asyncio.shield(self.batch.changed()).__await__()
         return self.result()
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Records of one partition that travel together."""
+    """Records of one partition that are sent together."""
 
     partition: int
     opened_at: float
@@ -68,12 +68,12 @@ class Batch:
     sequence: int = NO_SEQUENCE
     send_count: int = 0  # batches that the sender had numbered when this one got its number
     sent_alone: bool = False
-    may_be_stored: bool = False  # a try of it ended without an answer that says no
+    may_be_stored: bool = False  # an attempt ended without a response that rejects the batch
     is_over: bool = False
     error: StreamhouseError | None = None
     base_offset: int | None = None
     timestamp_ms: int | None = None
-    _news: "asyncio.Future[None] | None" = None
+    _changed: "asyncio.Future[None] | None" = None
 
     def add(self, record: NewRecord, size_bytes: int) -> Delivery:
         delivery = Delivery(self, len(self.records))
@@ -82,15 +82,15 @@ class Batch:
         self.size_bytes += size_bytes
         return delivery
 
-    def part(self, positions: Sequence[int]) -> "Batch":
-        """A batch of some of the records, who are there from now on; bytes are shared out evenly."""
+    def split_off(self, positions: Sequence[int]) -> "Batch":
+        """Move some of the records, with their share of the bytes, to a new batch."""
         part = Batch(partition=self.partition, opened_at=self.opened_at, expires_at=self.expires_at)
         part.records = [self.records[at] for at in positions]
         part.deliveries = [self.deliveries[at] for at in positions]
         part.size_bytes = self.size_bytes * len(positions) // len(self.records)
         for position, delivery in enumerate(part.deliveries):
             delivery.batch, delivery.position = part, position
-        self.tell()
+        self.notify()
         return part
 
     def receipts(self, position: int) -> Receipt:
@@ -102,24 +102,24 @@ class Batch:
         if not self.is_over:
             self.is_over, self.base_offset, self.timestamp_ms = True, base_offset, timestamp_ms
             self.deliveries = []
-            self.tell()
+            self.notify()
 
     def fail(self, error: StreamhouseError) -> None:
         if not self.is_over:
             self.is_over, self.error = True, error
-            self.tell()
+            self.notify()
 
     @property
     def is_unseen(self) -> bool:
         """Whether it failed, and the caller has not read the error of every record."""
         return self.error is not None and not all(delivery.was_seen for delivery in self.deliveries)
 
-    def news(self) -> "asyncio.Future[None]":
-        """Done when the batch has ended, or was taken apart."""
-        if self._news is None or self._news.done():
-            self._news = asyncio.get_running_loop().create_future()
-        return self._news
+    def changed(self) -> "asyncio.Future[None]":
+        """Done when the batch has a result, or was split."""
+        if self._changed is None or self._changed.done():
+            self._changed = asyncio.get_running_loop().create_future()
+        return self._changed
 
-    def tell(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+    def notify(self) -> None:
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)

@@ -23,16 +23,16 @@ from streamhouse.model.transaction import AbortedTransaction
 
 MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
 READ_RECORDS: Final = 1000
-"""Records that are made of a batch at a time."""
-NOWHERE: Final = 2**63 - 1
+"""Records that are decoded at a time."""
+PAST_LOG_END: Final = 2**63 - 1
 _PREFIX: Final = struct.Struct(">qi")
 
 
 class Chunk:
-    """Batches of a partition, opened one by one as records are taken, a few records at a time: opening all at once
-    would hold up the loop.
+    """Batches of a partition. Records are decoded as they are taken, a few at a time, so that the event loop is not
+    blocked.
 
-    `next_offset` is where the partition goes on behind them, which is further on where compaction left gaps.
+    `next_offset` is the offset after the batches; it may lie beyond offsets that compaction removed.
     """
 
     def __init__(
@@ -52,38 +52,38 @@ class Chunk:
         self._opened: Iterator[StoredRecord] | None = None
         self._opened_end = fetch_offset
         self._records: list[Record] = []
-        self._given = 0
-        self._behind = fetch_offset  # the end of what was opened
+        self._taken = 0
+        self._behind = fetch_offset  # end offset of the decoded records
 
     def __repr__(self) -> str:
         return f"<Chunk {self.topic}-{self.partition} [{self.position}, {self.next_offset})>"
 
     @property
     def is_done(self) -> bool:
-        return not self._batches and self._opened is None and self._given == len(self._records)
+        return not self._batches and self._opened is None and self._taken == len(self._records)
 
     @property
     def position(self) -> int:
-        """The offset of the next record, or where it would be."""
-        return self._records[self._given].offset if self._given < len(self._records) else self._behind
+        """The offset of the next record; without one, `next_offset`."""
+        return self._records[self._taken].offset if self._taken < len(self._records) else self._behind
 
-    def take(self, most: int) -> list[Record]:
-        """The next records; fewer when there are no more."""
+    def take(self, limit: int) -> list[Record]:
+        """Return the next records, at most `limit`; fewer at the end."""
         taken: list[Record] = []
-        while len(taken) < most and not self.is_done:
-            if self._given == len(self._records):
+        while len(taken) < limit and not self.is_done:
+            if self._taken == len(self._records):
                 self._read_on()
-            records = self._records[self._given : self._given + most - len(taken)]
-            self._given += len(records)
+            records = self._records[self._taken : self._taken + limit - len(taken)]
+            self._taken += len(records)
             taken += records
         return taken
 
     def _read_on(self) -> None:
-        """The next records of the batch that is open, or of the next one."""
+        """Decode further records of the open batch, or of the next one."""
         source = self._opened or self._open(self._batches.popleft())
         topic_partition: tuple[str, int] = (self.topic, self.partition)
         make = tuple.__new__  # as `Record(…)`, without a call in Python for each
-        self._opened, self._given, self._records = None, 0, []
+        self._opened, self._taken, self._records = None, 0, []
         self._records = [make(Record, topic_partition + record) for record in islice(source, READ_RECORDS)]
         if len(self._records) == READ_RECORDS:
             self._opened = source
@@ -146,7 +146,7 @@ def _aborted_list(partition: Sequence[Any]) -> list[tuple[int, int]]:
 
 
 def aborted_in(batches: Iterable[memoryview], aborted: Sequence[tuple[int, int]]) -> AbortedTransactions:
-    """The transactions with their ends: a producer's ends with its next marker that says so, if that came along."""
+    """Aborted transactions with their end offsets: the producer's next abort marker, if the response has it."""
     if not aborted:
         return NONE_ABORTED
     ends: dict[int, list[int]] = {}
@@ -155,13 +155,13 @@ def aborted_in(batches: Iterable[memoryview], aborted: Sequence[tuple[int, int]]
         if header.is_control and header.record_count and not read_marker(batch).is_commit:
             ends.setdefault(header.producer_id, []).append(header.base_offset)
     return AbortedTransactions(
-        AbortedTransaction(producer, first, next((end for end in ends.get(producer, ()) if end >= first), NOWHERE))
+        AbortedTransaction(producer, first, next((end for end in ends.get(producer, ()) if end >= first), PAST_LOG_END))
         for producer, first in aborted
     )
 
 
 def _batches(data: memoryview) -> Iterator[memoryview]:
-    """Whole batches; agents may cut the last one off. Raises `CorruptBatch` for a length that no batch has."""
+    """Yield complete batches; agents may cut the last one off. Raises `CorruptBatch` for an impossible length."""
     position = 0
     while len(data) - position >= _PREFIX.size:
         _, length = _PREFIX.unpack_from(data, position)

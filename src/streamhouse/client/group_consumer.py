@@ -37,8 +37,8 @@ Commit: TypeAlias = Literal["auto", "explicit"]
 class GroupConsumer:
     """At least once: a record counts as read when its offset is committed.
 
-    Iterating, `auto` commits a record once the loop asks for the next one, every few seconds and at the end: what the
-    loop was working on when it failed is read again. `explicit` commits only in `commit`.
+    When iterating, `auto` commits a record once the loop asks for the next one, every few seconds and at the end;
+    records that the loop was processing when it failed are read again. `explicit` commits only in `commit`.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class GroupConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commit what is left of what was done, and leave the group, as far as the agent lets us."""
+        """Try to commit the offsets of processed records, and leave the group."""
         with suppress(TimeoutError, KafkaError):
             async with asyncio.timeout(CLOSE_S):
                 await self._commit_done()
@@ -118,46 +118,46 @@ class GroupConsumer:
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         while True:
-            turn, records = await self.take()
+            assignment_id, records = await self.take()
             for record in records:
-                if turn != self.turn:  # rebalanced: the member that has the partition now reads the rest again
+                if assignment_id != self.assignment_id:  # rebalanced: the new owner reads the rest again
                     break
                 self._handed_out[record[:2]] = record.offset + 1
                 yield record
-                if self._auto and turn == self.turn:
+                if self._auto and assignment_id == self.assignment_id:
                     self._uncommitted[record[:2]] = record.offset + 1
                     if self._clock.monotonic() >= self._commit_at:
                         await self._commit_when_due()
 
     @property
-    def turn(self) -> int:
-        """The number of the current assignment: it changes with every rebalance."""
+    def assignment_id(self) -> int:
+        """The number of the current assignment; it changes with every rebalance."""
         return self._rebalances.assignments
 
     @property
     def commits_at(self) -> float | None:
-        """When the next commit is due, by the monotonic clock; None where only `commit` does."""
+        """When the next commit is due, by the monotonic clock; None if only `commit` commits."""
         return self._commit_at if self._auto else None
 
     async def take(self) -> tuple[int, list[Record]]:
-        """The next records, at least one, and the turn that they belong to."""
+        """Return the next records, at least one, and the assignment that they belong to."""
         while True:
-            turn = self.turn
+            assignment_id = self.assignment_id
             records = await self.poll(max_records=POLL_RECORDS, timeout_s=POLL_S)
-            if records and turn == self.turn:
-                return turn, records
+            if records and assignment_id == self.assignment_id:
+                return assignment_id, records
             await self._commit_when_due()
 
-    async def finish(self, turn: int, records: Iterable[Record]) -> None:
-        """These were worked on: they are committed before long, if they are still ours."""
-        if turn == self.turn:
+    async def finish(self, assignment_id: int, records: Iterable[Record]) -> None:
+        """Mark records as processed. Their offsets are committed soon, unless the group was rebalanced since."""
+        if assignment_id == self.assignment_id:
             self._note(records)
         await self._commit_when_due()
 
     async def commit(self, record: Record | Iterable[Record] | None = None) -> None:
-        """Commit everything that was handed out so far, or up to and with this record of its partition.
+        """Commit the offsets of all records returned so far, or of one partition up to and including this record.
 
-        Raises where the group has moved on without us: others read the records again then.
+        Raises if the group was rebalanced without this member: the new owners read the records again.
         """
         if record is None:
             self._uncommitted.update(self._handed_out)
@@ -172,7 +172,7 @@ class GroupConsumer:
 
     async def _commit_when_due(self) -> None:
         if self._uncommitted and self._clock.monotonic() >= self._commit_at:
-            with suppress(KafkaError):  # where the group has moved on without us, others read them again
+            with suppress(KafkaError):  # after a rebalance without this member, the new owners read the records again
                 await self._commit_done()
 
     async def _commit_done(self) -> None:
@@ -184,20 +184,21 @@ class GroupConsumer:
     # --- by hand
 
     async def poll(self, *, max_records: int, timeout_s: float) -> list[Record]:
-        """Records that are there, or that come within the time; in order within each partition."""
+        """Return buffered records, or wait for some until the timeout; in order within each partition."""
         with translate_errors(bootstrap=self._bootstrap, subject=self._group):
             fetched = await self._kafka.getmany(timeout_ms=int(timeout_s * 1000), max_records=max_records)
         records = _records_of(fetched)
         return records if self._reader is None else await self._reader.read(records)
 
     async def done(self, records: Iterable[Record]) -> None:
-        """Commit the offsets behind these records. After a rebalance without us, others read them again."""
+        """Commit the offsets after these records. After a rebalance without this member, the new owners read them
+        again."""
         self._note(records)
         with suppress(KafkaError):
             await self._commit_done()
 
     async def positions(self) -> dict[TopicPartition, int] | None:
-        """Per partition of ours the offset of the next record; None until the group has given us our share."""
+        """Per assigned partition the offset of the next record; None before the first assignment."""
         if not self._rebalances.assignments:
             return None
         with translate_errors(bootstrap=self._bootstrap, subject=self._group):
@@ -205,7 +206,7 @@ class GroupConsumer:
             return {TopicPartition(part.topic, part.partition): await self._kafka.position(part) for part in ours}
 
     async def commit_before_rebalance(self) -> None:
-        """Before a rebalance: commit what was processed while the partitions are still ours; the rest is read again."""
+        """Commit processed records while the partitions are still assigned; others are read again."""
         self._handed_out.clear()
         with suppress(KafkaError):
             await self._commit_done()
@@ -227,7 +228,7 @@ class _RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]
 
 
 async def _started(kafka: Any, *, bootstrap: str, subject: str, timeout_s: float) -> None:
-    """Start one of aiokafka's consumers, or leave nothing behind."""
+    """Start one of aiokafka's consumers, or stop it again."""
     try:
         async with asyncio.timeout(timeout_s):
             with translate_errors(bootstrap=bootstrap, subject=subject):

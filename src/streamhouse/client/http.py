@@ -71,7 +71,7 @@ SEGMENTS_PAGE: Final = 10_000
 """Segments per request; agents accept no larger limit."""
 
 _NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Trusts no certificate: for clients that don't use TLS, which needn't load the system's authorities."""
+"""For clients without TLS, so that the system's certificate authorities need not be loaded."""
 
 RETRIABLE: Final = (httpx.codes.SERVICE_UNAVAILABLE, httpx.codes.TOO_MANY_REQUESTS)
 TOO_MANY_REQUESTS: Final = 429
@@ -168,7 +168,7 @@ class HttpResponse(NamedTuple):
 
 
 class _Login(httpx.Auth):
-    """Says who sends a request. A token may be another one for each."""
+    """Adds the authentication header to each request; the token may change between requests."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
@@ -193,11 +193,11 @@ class Http:
         self._timeout_s = timeout_s
         self._clock = clock or SystemClock()
         self._credentials = credentials.for_agents(address)
-        self._given = agent_urls(address, scheme=self._credentials.scheme)
+        self._configured = agent_urls(address, scheme=self._credentials.scheme)
         self._listed: list[str] = []
-        self._first = self._given[0]
+        self._first = self._configured[0]
         self._known: set[str] = set()
-        # Proxies of the environment are for the outside world, not for the agent next door.
+        # Proxies from the environment are not used for agents.
         self._client = httpx.AsyncClient(
             timeout=timeout_s,
             trust_env=False,
@@ -220,7 +220,7 @@ class Http:
     async def bootstrap(self) -> str:
         """The Kafka addresses of the agents that are alive; their HTTP addresses are remembered."""
         response = await self.send("GET", "/v1/cluster")
-        if response.status == httpx.codes.NOT_FOUND:  # an agent from before there was this route
+        if response.status == httpx.codes.NOT_FOUND:  # an older agent without this route
             alive = [agent for agent in await self.agents() if agent.is_alive]
             kafka, http = [agent.kafka for agent in alive], [agent.http for agent in alive]
         else:
@@ -234,7 +234,7 @@ class Http:
         return ",".join(kafka)
 
     async def segments(self, topic: str | None = None, *, limit: int = 1000) -> list[Segment]:
-        """The first `limit` registered segments by topic, partition and offset, of as many pages as it takes."""
+        """The first `limit` registered segments by topic, partition and offset, from as many pages as needed."""
         params: dict[str, str | int] = {} if topic is None else {"topic": topic}
         segments: list[Segment] = []
         while len(segments) < limit:
@@ -260,7 +260,7 @@ class Http:
         return response.content.decode()
 
     async def drain(self, node: int, *, draining: bool = True) -> list[AgentStatus]:
-        """Have an agent hand everything over, or take its share again; returns the agents as they are then."""
+        """Drain an agent or undo it; returns all agents."""
         path = f"/v1/agents/{node}/drain"
         response = await (self.send("POST", path, body={}) if draining else self.send("DELETE", path))
         return self._decoded(response, path, _Agents).agents
@@ -281,11 +281,11 @@ class Http:
         return await self._get("/v1/doctor", {"local": int(local)}, Examination)
 
     async def damaged_logs(self) -> list[DamagedLog]:
-        """The write-ahead logs that are kept because something in them was lost, as far as this agent sees them."""
+        """The damaged write-ahead logs that this agent can see."""
         return (await self._get("/v1/damaged-logs", {}, _DamagedLogs)).logs
 
     async def discard_log(self, session: str) -> int:
-        """Delete one of them; returns how many files or objects went."""
+        """Delete a damaged log; returns the number of deleted files or objects."""
         path = f"/v1/damaged-logs/{quote(session, safe='')}"
         return self._decoded(await self.send("DELETE", path), path, _Discarded).files
 
@@ -312,7 +312,7 @@ class Http:
     async def transactions(
         self, *, state: str | None = None, open_for_ms: int = -1, limit: int = 1000
     ) -> list[Transaction]:
-        """The first `limit` by transactional id, of as many pages as it takes; `open_for_ms`: open for longer."""
+        """The first `limit` by transactional id, from as many pages as needed; `open_for_ms`: open for longer."""
         params: dict[str, str | int] = {"open_for_ms": open_for_ms}
         params |= {} if state is None else {"state": state}
         transactions: list[Transaction] = []
@@ -326,12 +326,12 @@ class Http:
         return transactions
 
     async def transaction(self, transactional_id: str) -> Transaction:
-        """One of them; raises `TransactionalIdNotFound`."""
+        """A transaction; raises `TransactionalIdNotFound`."""
         path = f"/v1/transactions/{quote(transactional_id, safe='')}"
         return self._named(await self.send("GET", path), path, Transaction)
 
     async def abort_transaction(self, transactional_id: str) -> TransactionAborted:
-        """Fence the producer, and abort what it has open; raises `TransactionalIdNotFound`."""
+        """Fence the producer and abort its open transaction; raises `TransactionalIdNotFound`."""
         path = f"/v1/transactions/{quote(transactional_id, safe='')}/abort"
         return self._named(await self.send("POST", path, body={}), path, TransactionAborted)
 
@@ -374,7 +374,7 @@ class Http:
         timeout = self._client.timeout if timeout_s is None else httpx.Timeout(timeout_s)
         not_http: list[str] = []
         failures: list[tuple[str, BaseException]] = []
-        for url in dict.fromkeys((self._first, *self._given, *self._listed)):
+        for url in dict.fromkeys((self._first, *self._configured, *self._listed)):
             try:
                 response = await self._client.request(
                     method, f"{url}{path}", params=params, content=content, headers=headers, timeout=timeout
@@ -418,7 +418,7 @@ class Http:
     ) -> AsyncIterator[AsyncIterator[str] | HttpResponse]:
         """The lines, or a response with an error."""
         failures: list[tuple[str, BaseException]] = []
-        for url in dict.fromkeys((self._first, *self._given, *self._listed)):
+        for url in dict.fromkeys((self._first, *self._configured, *self._listed)):
             stream = self._client.stream("POST", f"{url}{path}", content=content, headers=headers, timeout=None)
             try:
                 async with stream as response:
@@ -440,14 +440,14 @@ class Http:
     def _no_agent(self, not_http: Sequence[str] = ()) -> Unavailable:
         """The error when no agent responds. `not_http`: addresses that accepted the connection and closed it without an
         HTTP response, as a Kafka port does."""
-        given = ", ".join(self._given)
+        addresses = ", ".join(self._configured)
         if not_http:
             return Unavailable(
-                f"no agent answers on {given}; what listens on {', '.join(not_http)} doesn't speak HTTP: is it a port"
-                " for Kafka? give the address of an agent's HTTP port, such as localhost:8080"
+                f"no agent answers on {addresses}; what listens on {', '.join(not_http)} doesn't speak HTTP: is it a"
+                " Kafka port? give the address of an agent's HTTP port, such as localhost:8080"
             )
         return Unavailable(
-            f"no agent answers on {given}; start one with: streamhouse up, or give the address of one that runs"
+            f"no agent answers on {addresses}; start one with: streamhouse up, or give the address of one that runs"
         )
 
     async def _get(self, path: str, params: Mapping[str, str | int], kind: type[T]) -> T:
@@ -493,7 +493,7 @@ def _by_status(response: HttpResponse) -> StreamhouseError:
 
 
 async def _explained(failures: Sequence[tuple[str, BaseException]]) -> StreamhouseError | None:
-    """What was wrong with TLS at the first of the addresses where it was that; None: at none of them."""
+    """The first TLS problem among the failures, by address; None if there is none."""
     for url, error in failures:
         address = httpx.URL(url)
         if address.scheme == "https":

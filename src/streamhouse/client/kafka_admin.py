@@ -132,14 +132,14 @@ class Admin:
                 raise from_code(code, subject=topic, text=text)
 
     async def alter_topic(self, name: str, configs: Mapping[str, str | None], *, dry_run: bool = False) -> None:
-        """Change settings of a topic, None: back to the default; those that aren't named stay."""
+        """Change settings of a topic; None resets one to its default. Other settings stay."""
         response = await self.send(AlterTopicConfigs(name, dict(configs), dry_run=dry_run), subject=name)
         for code, text, _, topic in response.responses:
             if code:
                 raise from_code(code, subject=topic, text=text)
 
     async def grow_topic(self, name: str, partitions: int, *, dry_run: bool = False) -> None:
-        """Let a topic have so many partitions; there are never fewer."""
+        """Increase the number of partitions; it can't shrink."""
         request = CreatePartitionsRequest([(name, (partitions, None))], int(self._timeout_s * 1000), dry_run)
         response = await self.send(request, subject=name)
         for topic, code, text in response.topic_errors:
@@ -172,14 +172,14 @@ class Admin:
     async def offsets(
         self, topic: Topic, at: int, partitions: Iterable[int] | None = None, *, committed: bool = False
     ) -> dict[int, int]:
-        """Per partition the offset at `EARLIEST`, `LATEST` or a time in milliseconds; -1 when none is so late. With
-        `committed` a partition ends where transactions are open."""
+        """Per partition the offset at `EARLIEST`, `LATEST` or a time in milliseconds; -1 if no record is that late.
+        With `committed`, `LATEST` is the last stable offset."""
         selected = set(range(len(topic.partitions)) if partitions is None else partitions)
         deadline = self._clock.monotonic() + self._timeout_s
         while True:
             try:
                 return await self._offsets(topic, at, selected, isolation_level=int(committed))
-            except Unavailable:  # a leader that died or handed over: there will be another one
+            except Unavailable:  # the leader died or handed over: retry until there is a new one
                 if self._clock.monotonic() > deadline:
                     raise
             await self._clock.sleep(_LEADER_WAIT_S)
@@ -212,7 +212,7 @@ class Admin:
         return dict(sorted(sizes.items()))
 
     async def times(self, topic: Topic) -> dict[int, TimeRange] | None:
-        """From when to when the records of each partition are; those without any are left out.
+        """The time range of each partition's records; empty partitions are left out.
 
         None if the agent does not support the request.
         """
@@ -260,7 +260,7 @@ class Admin:
             return await self._send(request, node)
 
     async def _send(self, request: Any, node: int | None) -> Any:
-        """Send to this agent, or to any. One that just died is still listed: then the request goes to another."""
+        """Send to this agent, or to any. A dead agent may still be listed: then the request goes to another."""
         if node is not None:
             if node not in {broker.nodeId for broker in self._client.cluster.brokers()}:  # a new agent
                 await self._client.force_metadata_update()

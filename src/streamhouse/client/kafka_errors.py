@@ -73,7 +73,7 @@ def from_exception(error: BaseException, *, bootstrap: str, subject: str) -> err
 
 @contextmanager
 def translate_errors(*, bootstrap: str, subject: str) -> Iterator[None]:
-    """Inside, only `StreamhouseError` comes out for what the agent or the connection did."""
+    """Translate errors of agents and connections to `StreamhouseError`."""
     try:
         yield
     except (kafka.KafkaError, TimeoutError, OSError, NotImplementedError) as error:

@@ -64,12 +64,12 @@ class Groups:
             for partition, offset, _, code in partitions:
                 if code:
                     raise from_code(code, subject=f"{topic}-{partition}")
-                if offset >= 0:  # some clients commit the beginning or the end as such: that is no offset yet
+                if offset >= 0:  # some clients commit -1 or -2, which is not an offset
                     offsets[TopicPartition(topic, partition)] = offset
         return dict(sorted(offsets.items()))
 
     async def commit(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Move a group's offsets from outside; raises `NonEmptyGroup` while it has members."""
+        """Set a group's offsets without being a member; raises `NonEmptyGroup` while it has members."""
         topics: dict[str, Any] = defaultdict(list)
         for tp, offset in offsets.items():
             topics[tp.topic].append((tp.partition, offset, ""))
@@ -83,7 +83,7 @@ class Groups:
                     raise from_code(code, subject=f"{topic}-{partition}")
 
     async def delete(self, name: str) -> None:
-        """Delete a group without members, with all that it committed."""
+        """Delete a group that has no members, with its committed offsets."""
         request = DeleteGroupsRequest([name])
         response = await self._admin.send(request, subject=name, node=await self._admin.coordinator(name))
         for group, code in response.results:
@@ -106,5 +106,5 @@ def _member(member: Any) -> GroupMember:
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions of a consumer; nothing for other kinds of members, whose bytes only they can read."""
+    """The assigned partitions of a consumer; empty for other kinds of members, whose format is not known."""
     return tuple(TopicPartition(topic, partition) for topic, partition in assigned_partitions(assignment) or ())

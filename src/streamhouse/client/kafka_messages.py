@@ -207,7 +207,7 @@ class IncrementalAlterConfigsRequest_v0(RequestStruct):  # type: ignore[misc]
 
 
 class AlterTopicConfigs(Request[IncrementalAlterConfigsRequest_v0]):  # type: ignore[misc]
-    """Settings of one topic; None lets the default hold again."""
+    """Settings of one topic; None resets one to its default."""
 
     API_KEY = 44
     _TOPIC, _SET, _DELETE = 2, 0, 1
@@ -271,8 +271,8 @@ class PartitionSizes(Request[DescribeLogDirsRequest_v1]):  # type: ignore[misc]
 
 
 class GroupDescriptions(Request[admin.DescribeGroupsRequest_v2]):  # type: ignore[misc]
-    """Groups of one coordinator. aiokafka asks in version 3 and reads the answer as version 2: the second of several
-    groups then makes no sense to it."""
+    """Groups of one coordinator. aiokafka sends version 3 and parses the response as version 2, which fails for the
+    second of several groups."""
 
     API_KEY = 15
 
@@ -284,7 +284,7 @@ class GroupDescriptions(Request[admin.DescribeGroupsRequest_v2]):  # type: ignor
 
 
 class Produce(produce.ProduceRequest):  # type: ignore[misc]
-    """Batches for partitions. A subclass of aiokafka's own, which its client knows to have no answer with acks=0."""
+    """Batches for partitions. A subclass of aiokafka's request, for which its client expects no response if acks=0."""
 
     API_KEY = 0
 

@@ -42,7 +42,7 @@ def kafka_protocol(credentials: Credentials) -> str:
 
 
 def connection_options(credentials: Credentials) -> dict[str, Any]:
-    """What aiokafka's clients and consumers take. Raises `Misconfigured` for TLS files that aren't right."""
+    """Security options of aiokafka's clients and consumers. Raises `Misconfigured` for unusable TLS files."""
     protocol = kafka_protocol(credentials)
     options: dict[str, Any] = {"security_protocol": protocol}
     if protocol.endswith("SSL"):
@@ -61,11 +61,11 @@ def _login(credentials: Credentials) -> dict[str, Any]:
             "sasl_plain_username": credentials.user,
             "sasl_plain_password": credentials.password,
         }
-    raise Misconfigured(f"{credentials.kafka_protocol} is with a login; give a user with a password, or a token")
+    raise Misconfigured(f"{credentials.kafka_protocol} needs a login; give a user with a password, or a token")
 
 
 async def explain_failure(bootstrap: str, credentials: Credentials) -> StreamhouseError | None:
-    """Connect once more to say why no connection was possible, which aiokafka only logs; None: nobody is there."""
+    """Connect again to find out why the connection failed, which aiokafka only logs; None if nothing listens."""
     with suppress(TimeoutError):
         async with asyncio.timeout(EXPLAIN_TIMEOUT_S):
             for address in bootstrap.split(","):
@@ -84,7 +84,7 @@ async def _explain_connection(address: str, credentials: Credentials) -> Streamh
     try:
         await connection.send(MetadataRequest([]))
     except KafkaError:
-        # aiokafka takes the error that answers a wrong token (RFC 7628) for a success
+        # aiokafka takes the error response to a wrong token (RFC 7628) for a success
         return _login_failed(address, credentials) if credentials.has_token else None
     finally:
         connection.close()
@@ -104,5 +104,5 @@ async def _explained(error: BaseException, address: str, credentials: Credential
 
 
 def _login_failed(address: str, credentials: Credentials) -> NotAuthenticated:
-    who = f"user={credentials.user}" if credentials.user else "the token is wrong, revoked or expired"
-    return NotAuthenticated(f"login failed at {address}; {who}")
+    reason = f"user={credentials.user}" if credentials.user else "the token is wrong, revoked or expired"
+    return NotAuthenticated(f"login failed at {address}; {reason}")

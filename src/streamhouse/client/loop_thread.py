@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """May be used from several threads at once. A daemon: a program that forgets to close it still ends."""
+    """May be used from several threads at once. A daemon thread: a program that forgets to close it still ends."""
 
     def __init__(self, name: str = "streamhouse-client") -> None:
         self._runner = asyncio.Runner()
@@ -36,7 +36,7 @@ class LoopThread:
         await self._stop.wait()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do it on the loop and wait for it here; Ctrl-C while waiting cancels it."""
+        """Run a coroutine on the loop and wait for its result; Ctrl-C while waiting cancels it."""
         if self._closed or threading.current_thread() is self._thread:
             work.close()
             raise Rejected(
@@ -52,7 +52,7 @@ class LoopThread:
             raise
 
     def iterate(self, source: AsyncIterator[list[T]]) -> Iterator[T]:
-        """What an iterator of lists brings, one by one; it is closed when the iteration is left."""
+        """Yield the items of an async iterator of lists. The iterator is closed when the iteration ends."""
         try:
             while True:
                 batch = self.run(_next(source))
@@ -64,7 +64,7 @@ class LoopThread:
                 self.run(_close(source))
 
     def close(self) -> None:
-        """What still runs is cancelled, and the thread has ended when this returns."""
+        """Cancel what still runs, and wait until the thread has ended."""
         if self._closed:
             return
         self._closed = True

@@ -23,7 +23,7 @@ from streamhouse.errors import Internal, StreamhouseError, Unavailable
 from streamhouse.model.record import NewRecord
 
 SEQUENCES: Final = 2**31
-"""Sequence numbers begin again behind the last."""
+"""Sequence numbers wrap around to 0."""
 
 FIRST_BACKOFF_S: Final = 0.05
 MAX_BACKOFF_S: Final = 1.0
@@ -72,7 +72,7 @@ class NotStored(Exception):
 
 
 class Transport(Protocol):
-    """What a sender needs of its producer."""
+    """What a sender needs from its producer."""
 
     async def encode(self, records: list[NewRecord], identity: ProducerIdentity, sequence: int) -> bytes: ...
     async def post(self, partition: int, body: bytes) -> Stored: ...
@@ -177,9 +177,9 @@ def _split_rejected(batch: Batch, failure: NotStored) -> tuple[list[Batch], list
         return [], [batch]
     if failure.rejected_positions and len(failure.rejected_positions) < count:
         accepted = [at for at in positions if at not in failure.rejected_positions]
-        return [batch.part(accepted)], [batch.part(failure.rejected_positions)]
+        return [batch.split_off(accepted)], [batch.split_off(failure.rejected_positions)]
     if failure.splits and count > 1:
-        return [batch.part(positions[: count // 2]), batch.part(positions[count // 2 :])], []
+        return [batch.split_off(positions[: count // 2]), batch.split_off(positions[count // 2 :])], []
     return [], [batch]
 
 
@@ -248,7 +248,7 @@ class PartitionSender:
         return delivery, full
 
     def flush_now(self) -> None:
-        """Send what is there without lingering."""
+        """Send pending records without lingering."""
         self._flush_requested = True
         self._changed.set()
 
@@ -275,7 +275,7 @@ class PartitionSender:
     async def _step(self) -> None:
         self._changed.clear()
         if self._waiting and self._waiting[0].sequence != NO_SEQUENCE and len(self._in_flight) < self._max_in_flight:
-            await self._send_next()  # it has a number: its result decides about the others
+            await self._send_next()  # it has a sequence number: its result decides about the others
         elif self._failures:
             if len(self._failures) == len(self._in_flight):
                 await self._retry_failed()
@@ -294,8 +294,9 @@ class PartitionSender:
 
     @property
     def _is_remembered(self) -> bool:
-        """Whether agents still know the oldest batch in flight as a duplicate once another new batch is stored: they
-        remember as many batches of a producer as may be in flight, and this one may be stored and sent again."""
+        """Whether agents would still recognise the oldest batch in flight as a duplicate after storing another new
+        batch. They remember as many batches of a producer as may be in flight, and this batch may be stored and sent
+        again."""
         if not self._numbered or not self._in_flight:
             return True
         return self._sent + 1 - min(batch.send_count for batch in self._in_flight) < self._max_in_flight
@@ -386,7 +387,7 @@ class PartitionSender:
         await self._transport.refresh_leaders()
 
     async def _wait_for_change(self, seconds: float) -> None:
-        """Wait for a change, at most so long."""
+        """Wait for a change, at most `seconds`."""
         changed = asyncio.ensure_future(self._changed.wait())
         pause = asyncio.ensure_future(self._clock.sleep(seconds))
         try:

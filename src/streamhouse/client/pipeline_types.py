@@ -20,7 +20,8 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineInfo:
-    """A pipeline, who runs it, and how. `revision` grows with every change, `generation` with every new beginning."""
+    """A pipeline with its owner and status. `revision` grows with every change, `generation` with every restart without
+    state."""
 
     name: str
     kind: Kind
@@ -58,7 +59,7 @@ class SupervisorInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewInfo:
-    """`fresh_at_ms`: up to which time it knows what happened; None while it never had a batch."""
+    """`fresh_at_ms`: the view reflects all records up to this time; None before its first batch."""
 
     name: str
     columns: tuple[Column, ...] | None
@@ -72,7 +73,7 @@ class ViewInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewRows:
-    """A page of a view; `cursor` is for the next one, None when there is none."""
+    """A page of a view; `cursor` leads to the next page, None on the last."""
 
     rows: list[dict[str, Any]]
     cursor: str | None
@@ -87,7 +88,7 @@ class FoundRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """The answer to a question; `truncated`: there were more rows."""
+    """The result of a query; `truncated`: there were more rows."""
 
     query_id: str
     columns: tuple[Column, ...]
@@ -109,4 +110,4 @@ Events = list[Event]
 Supervisors = list[SupervisorInfo]
 Page = list[dict[str, Any]]
 Checked = list[Mapping[str, Any]]
-"""What a worker says of every statement of a text."""
+"""The validation result of every statement."""

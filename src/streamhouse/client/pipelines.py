@@ -70,7 +70,7 @@ async def parse_response(
 
 
 class Tables:
-    """The names that SQL knows. Use it as `client.tables`."""
+    """Tables that SQL knows. Use it as `client.tables`."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
@@ -80,11 +80,11 @@ class Tables:
         return (await parse_response(self._http, _Tables, "GET", "/v1/tables")).tables
 
     async def get(self, name: str) -> Table:
-        """What a name means; raises `UnknownTable`."""
+        """The table of a name; raises `UnknownTable`."""
         return await parse_response(self._http, Table, "GET", f"/v1/tables/{_q(name)}")
 
     async def put(self, table: Table) -> Table:
-        """Define a table, whatever was there before; raises `NameTaken`, `InvalidDefinition`."""
+        """Create or replace a table; raises `NameTaken`, `InvalidDefinition`."""
         body = {
             "connector": table.connector,
             "columns": table.columns,
@@ -95,13 +95,13 @@ class Tables:
         return await parse_response(self._http, Table, "PUT", f"/v1/tables/{_q(table.name)}", body=body)
 
     async def drop(self, name: str, *, missing_ok: bool = False) -> None:
-        """Drop a definition; a topic of its name stays. Raises `UnknownTable`."""
+        """Drop a table; a topic of the same name stays. Raises `UnknownTable`."""
         with suppress(*((UnknownTable,) if missing_ok else ())):
             await parse_response(self._http, type(None), "DELETE", f"/v1/tables/{_q(name)}")
 
 
 class Pipelines:
-    """Queries that never end. Use it as `client.pipelines`."""
+    """Streaming pipelines. Use it as `client.pipelines`."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
@@ -140,23 +140,23 @@ class Pipelines:
         return await parse_response(self._http, PipelineInfo, "POST", f"/v1/pipelines/{_q(name)}/resume")
 
     async def restart(self, name: str, from_: str | None = None) -> PipelineInfo:
-        """Begin anew: at `earliest`, `latest`, a time in ISO 8601, or offsets as JSON. None: from its checkpoint."""
+        """Restart from the checkpoint, or without state at `earliest`, `latest`, a time or offsets as JSON."""
         return await parse_response(
             self._http, PipelineInfo, "POST", f"/v1/pipelines/{_q(name)}/restart", body={"from": from_}
         )
 
     async def events(self, name: str, *, limit: int = 1000) -> Events:
-        """The last lines of its log, newest last."""
+        """The last events of a pipeline, newest last."""
         path = f"/v1/pipelines/{_q(name)}/events"
         return (await parse_response(self._http, _Events, "GET", path, params={"limit": limit})).events
 
     async def supervisors(self) -> Supervisors:
-        """Those that are alive, with what they run."""
+        """The live supervisors, with the pipelines they run."""
         return (await parse_response(self._http, _Supervisors, "GET", "/v1/supervisors")).supervisors
 
 
 class Views:
-    """Rows that pipelines keep up to date. Use it as `client.views`."""
+    """Materialized views. Use it as `client.views`."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
@@ -169,18 +169,18 @@ class Views:
         return await parse_response(self._http, ViewInfo, "GET", f"/v1/views/{_q(name)}")
 
     async def row(self, name: str, key: Mapping[str, Any]) -> FoundRow:
-        """The row of a key, with how fresh it is; raises `UnknownViewRow`."""
+        """The row of a key, with the freshness of the view; raises `UnknownViewRow`."""
         params = {column: _text(value) for column, value in key.items()}
         return await parse_response(self._http, FoundRow, "GET", f"/v1/views/{_q(name)}/rows", params=params)
 
     async def page(self, name: str, *, limit: int | None = None, cursor: str | None = None) -> ViewRows:
-        """Rows in the order of their keys, from where an earlier page ended."""
-        given: dict[str, str | int | None] = {"limit": limit, "cursor": cursor}
-        params = {name: value for name, value in given.items() if value is not None}
+        """A page of rows in key order, after the page that returned `cursor`."""
+        query: dict[str, str | int | None] = {"limit": limit, "cursor": cursor}
+        params = {name: value for name, value in query.items() if value is not None}
         return await parse_response(self._http, ViewRows, "GET", f"/v1/views/{_q(name)}/rows", params=params)
 
     async def rows(self, name: str) -> AsyncIterator[dict[str, Any]]:
-        """All rows in the order of their keys, page by page; the view may change in between."""
+        """All rows in key order, page by page; the view may change in between."""
         async for page in self.pages(name):
             for row in page:
                 yield row
@@ -200,13 +200,13 @@ def _q(name: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """A value of a key as a URL says it."""
+    """A key's value as text in a URL."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 TIMEOUT_S: Final = 300.0
 GRACE_S: Final = 10.0
-"""The agent and the worker time a query out themselves; the client waits this much longer for their response."""
+"""The agent and the worker enforce the query timeout; the client waits this much longer for their response."""
 
 
 class _Statements(msgspec.Struct):
@@ -231,7 +231,7 @@ class Sql:
     async def stream(
         self, sql: str, *, starting: str = "latest", max_rows: int | None = None, timeout_s: float | None = None
     ) -> AsyncIterator[dict[str, Any]]:
-        """Rows as they come; with `FROM STREAM(topic)` those that are written from now on, or from `starting`."""
+        """Yield rows as they arrive. `FROM STREAM(topic)` reads records from now on, or from `starting`."""
         async for rows in self.batches(sql, starting=starting, max_rows=max_rows, timeout_s=timeout_s):
             for row in rows:
                 yield row
@@ -246,7 +246,7 @@ class Sql:
                     yield [msgspec.json.decode(line)]
 
     async def validate(self, text: str) -> Checked:
-        """What is wrong in the statements of a text, with lines and columns."""
+        """Validate statements; errors have lines and columns."""
         response = await parse_response(
             self._http, _Statements, "POST", "/v1/sql/validate", body={"text": text}, timeout_s=TIMEOUT_S + GRACE_S
         )

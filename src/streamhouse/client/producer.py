@@ -54,20 +54,20 @@ _ACKS: Final[Mapping[Acks, int]] = {"0": 0, "1": 1, "all": -1}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """How a producer works; what is not said is good for most."""
+    """Settings of a producer; the defaults suit most programs."""
 
     acks: Acks = "all"
-    """What a record waits for; with `all`, trying again never stores it twice."""
+    """Required acknowledgements; with `all`, a retry never stores a record twice."""
     compression: Compression = "none"
     linger_ms: int = 0
-    """How long a batch that isn't full waits for more, beyond what comes while others are under way."""
+    """How long a batch that isn't full waits for more records when it could be sent."""
     batch_bytes: int = 512 * 1024
     buffer_bytes: int = 64 * 1024 * 1024
-    """What may wait in memory; `enqueue` waits while there is more."""
+    """Memory for pending records; `enqueue` waits while it is full."""
     max_in_flight: int = 5
-    """Batches under way per partition; agents recognise as many when they come again."""
+    """Batches in flight per partition; agents recognise as many as duplicates."""
     timeout_s: float = 30.0
-    """How long a record may take, trying again included."""
+    """Delivery timeout of a record, retries included."""
 
 
 def _codec(settings: ProducerSettings) -> Codec:
@@ -81,9 +81,9 @@ def _codec(settings: ProducerSettings) -> Codec:
 
 
 class Producer:
-    """`send` returns when a record is stored; `enqueue` as soon as there is room, with a promise.
+    """`send` returns when a record is stored; `enqueue` returns a `Delivery` as soon as there is room.
 
-    At the end everything is flushed. Failures that the caller did not read are raised by `flush` and at the end.
+    Leaving the block flushes. `flush` and leaving raise failures that the caller did not read.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class Producer:
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> Receipt:
-        """Store a record; returns where it is. Without a schema a value is bytes, text, or anything that JSON has."""
+        """Store a record; returns its position. Without a schema a value is bytes, text, or is encoded as JSON."""
         return await (
             await self.enqueue(value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition)
         )
@@ -195,13 +195,13 @@ class Producer:
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Hand a record over; waits only while the memory is full. Await the `Delivery` for the receipt."""
+        """Add a record to the buffer; waits only while the buffer is full. Await the `Delivery` for the receipt."""
         return await self.put(self.record(value, key, headers, timestamp_ms, partition))
 
     def record(
         self, value: Any, key: Any, headers: AnyHeaders, timestamp_ms: int | None, partition: int | None
     ) -> NewRecord:
-        """The record in bytes; raises `Rejected` for what can't be written."""
+        """Encode a record; raises `Rejected` for values that can't be encoded."""
         if key is None and value is None:
             raise Rejected("a record needs a key or a value")
         return NewRecord(
@@ -213,7 +213,7 @@ class Producer:
         )
 
     async def put(self, record: NewRecord) -> Delivery:
-        """`enqueue` for a record in bytes."""
+        """`enqueue` for an encoded record."""
         if not self.is_open:
             raise Rejected("the producer is not open; use it in: async with client.producer(...) as producer")
         while self._buffered_bytes >= self._settings.buffer_bytes:
@@ -225,11 +225,11 @@ class Producer:
         self._buffered_bytes += size_bytes
         if full:
             self._sticky += 1
-            await self._clock.sleep(0)  # let the batch go
+            await self._clock.sleep(0)  # let the sender run
         return delivery
 
     async def flush(self) -> None:
-        """Wait until nothing is under way; raises the first failure that the caller has not read."""
+        """Wait until no record is pending; raises the first failure that the caller has not read."""
         await self._settled(None)
         unseen, self._unseen = [batch for batch in self._unseen if batch.is_unseen], []
         for batch in unseen:
@@ -237,16 +237,18 @@ class Producer:
                 raise batch.error
 
     async def _settled(self, limit_s: float | None) -> None:
-        """Until nothing is under way that is now, or so long."""
+        """Wait for the records that are pending now, at most `limit_s`."""
         self._flush_now()
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
-                for delivery in self._under_way():
+                for delivery in self._pending():
                     if not delivery.done():
                         await delivery.settled()
 
-    def _under_way(self) -> list[Delivery]:
-        return [each for sender in self._senders.values() for batch in sender.batches() for each in batch.deliveries]
+    def _pending(self) -> list[Delivery]:
+        return [
+            delivery for sender in self._senders.values() for batch in sender.batches() for delivery in batch.deliveries
+        ]
 
     def _flush_now(self) -> None:
         for sender in self._senders.values():
@@ -333,7 +335,7 @@ class Producer:
         return check_response(response, self.topic)
 
     async def init_producer_id(self) -> ProducerIdentity:
-        """A producer id for a sender."""
+        """Get a producer id for a sender."""
         assert self._admin is not None
         response = await self._admin.send(InitProducerIdRequest(None, 0), subject=self.topic)
         if response.error_code:
@@ -352,9 +354,9 @@ class Producer:
             return
 
     def release(self, batch: Batch) -> None:
-        """A batch has ended."""
+        """A batch has its result."""
         if batch.error is not None:
-            self._unseen = [each for each in self._unseen if each.is_unseen][-MAX_UNSEEN:]
+            self._unseen = [failed for failed in self._unseen if failed.is_unseen][-MAX_UNSEEN:]
             self._unseen.append(batch)
         self._buffered_bytes -= batch.size_bytes
         if self._buffered_bytes < self._settings.buffer_bytes:

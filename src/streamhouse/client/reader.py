@@ -19,7 +19,7 @@ POLL_S: Final = 0.5
 Start: TypeAlias = Literal["earliest", "latest"] | int | datetime | Mapping[int, int]
 """An end, an offset (-10: ten before the end), a time, or an offset for each partition."""
 Until: TypeAlias = Literal["end"] | datetime | None
-"""The end as it is now, the first record that isn't older than a time, or None: never."""
+"""The current end, the first record at or after a time, or None: never."""
 Connect: TypeAlias = "Callable[[Mapping[int, int]], AbstractAsyncContextManager[Consumer]]"
 
 
@@ -34,7 +34,7 @@ class ReadRange:
 
 
 def time_ms(moment: datetime) -> int:
-    """Without a zone it is the local time."""
+    """Milliseconds since 1970; a time without a zone is local."""
     return int(moment.timestamp() * 1000)
 
 
@@ -58,12 +58,13 @@ def decide_starts(
 
 
 def at_or_end(at_time: Mapping[int, int], latest: Mapping[int, int]) -> dict[int, int]:
-    """Where no record is so late, the end."""
+    """The offset at a time, or the end if no record is that late."""
     return {number: latest[number] if at_time[number] < 0 else at_time[number] for number in latest}
 
 
 class RecordReader:
-    """Iterate over it, or `poll` until it `is_over`; both in `async with`, which iterating does by itself."""
+    """Iterate over it, or call `poll` until `is_over`. Polling needs `async with`; iterating opens and closes it
+    itself."""
 
     def __init__(
         self,
@@ -126,16 +127,16 @@ class RecordReader:
         return all(positions[number] >= end for number, end in self._ends.items())
 
     async def poll(self, *, timeout_s: float = POLL_S) -> list[Record]:
-        """Records that are there, or that come within the time."""
+        """Return buffered records, or wait for some until the timeout."""
         assert self._consumer is not None, "nothing to read, or not open"
-        most = POLL_RECORDS if self._left is None else min(POLL_RECORDS, self._left)
-        records = within(await self._consumer.poll(max_records=most, timeout_s=timeout_s), self._ends)
+        max_records = POLL_RECORDS if self._left is None else min(POLL_RECORDS, self._left)
+        records = within(await self._consumer.poll(max_records=max_records, timeout_s=timeout_s), self._ends)
         if self._left is not None:
             self._left -= len(records)
         return records if self._reader is None else await self._reader.read(records)
 
     async def batches(self) -> AsyncGenerator[list[Record], None]:
-        """The records in lists, as they come: less work per record than iterating over each."""
+        """Yield records in lists as they arrive; cheaper than record by record."""
         async with self:
             while not await self.is_over():
                 if records := await self.poll():
@@ -145,7 +146,7 @@ class RecordReader:
         return self.records()
 
     async def records(self) -> AsyncGenerator[Record, None]:
-        """What iterating does; a generator, for those who close it themselves."""
+        """The generator behind `async for`, for callers that close it themselves."""
         async with aclosing(self.batches()) as batches:
             async for records in batches:
                 for record in records:
@@ -165,5 +166,5 @@ def select_partitions(topic: str, known: set[int], span: ReadRange) -> set[int]:
 
 
 def within(records: Iterable[Record], ends: Mapping[int, int] | None) -> list[Record]:
-    """What had been there at the start; more may have come meanwhile."""
+    """The records below these end offsets."""
     return [*records] if ends is None else [record for record in records if record.offset < ends[record.partition]]

@@ -36,7 +36,7 @@ _INVALID: Final = re.compile(r"invalid schema at (?P<path>\S+): (?P<why>.*)", re
 
 
 class VersionQuery(NamedTuple):
-    """What a request is about, for its error."""
+    """What a request is for; used in its error."""
 
     subject: str = ""
     version: int | None = None
@@ -93,7 +93,8 @@ class Schemas:
         return _schema(await self._send("POST", path, VersionQuery(subject), params=params, body=_body(schema)))
 
     async def check(self, subject: str, schema: NewSchema, *, version: int | None = None) -> Verdict:
-        """Whether a schema may be registered, with the reasons; against all that its level asks for, or one version."""
+        """Whether a schema may be registered, with the reasons if not. Checks one version, or those that the
+        compatibility level requires."""
         path = f"/compatibility/subjects/{_q(subject)}/versions"
         if version is not None:
             path += f"/{version}"
@@ -111,14 +112,14 @@ class Schemas:
         return [int(await self._send("DELETE", f"{path}/versions/{version}", query, params=params))]
 
     async def compatibility(self, subject: str | None = None) -> str:
-        """The level that holds: the subject's own, or else the global one."""
+        """The effective level: the subject's own, or the global one."""
         config = await self._send(
             "GET", _config(subject), VersionQuery(subject or ""), params={"defaultToGlobal": "true"}
         )
         return str(config["compatibilityLevel"])
 
     async def set_compatibility(self, level: str, subject: str | None = None) -> str:
-        """Set the level of a subject, or of all that have none."""
+        """Set the level of a subject, or the global one."""
         if level.upper() not in list(Level):
             raise Rejected(f"unknown compatibility level; level={level!r} known={','.join(Level)}")
         config = await self._send(
@@ -131,7 +132,7 @@ class Schemas:
         await self._send("DELETE", _config(subject), VersionQuery(subject))
 
     async def resolved(self, schema: NewSchema) -> dict[str, str]:
-        """The text of everything that a schema refers to, by name, references of references included."""
+        """The texts of all schemas that a schema refers to, directly or indirectly, by name."""
         texts: dict[str, str] = {}
         pending = list(schema.references)
         while pending:
@@ -197,7 +198,7 @@ def error_from_response(response: HttpResponse, query: VersionQuery) -> Streamho
 
 
 def explain_error(message: str) -> str:
-    """A registry's reason in a line: `/fields/0/type: reader type ... (TYPE_MISMATCH)`; what is none stays as it is."""
+    """A registry's reason as one line: `/fields/0/type: reader type ... (TYPE_MISMATCH)`; others unchanged."""
     reasons = [
         f"{reason['path']}: {reason['why']} ({reason['kind']})"
         for reason in (match.groupdict() for match in _REASON.finditer(message))

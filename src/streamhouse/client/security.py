@@ -35,7 +35,7 @@ class _Quotas(msgspec.Struct):
 
 
 class Security:
-    """Who may do what. Every call needs rights of its own on the cluster."""
+    """Users, API keys, access rules, roles and quotas. Every call needs its own rights on the cluster."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
@@ -49,11 +49,11 @@ class Security:
         return (await self._send("GET", "/v1/users", _Users)).users
 
     async def create_user(self, name: str, password: str) -> UserInfo:
-        """Raises `UserExists`, and `InvalidCredentials` for a name or password that can't be."""
+        """Raises `UserExists`, and `InvalidCredentials` for an invalid name or password."""
         return await self._send("POST", "/v1/users", UserInfo, body={"name": name, "password": password})
 
     async def change_password(self, name: str, password: str) -> None:
-        """Everybody may change their own. Raises `UnknownUser`."""
+        """Every user may change its own. Raises `UnknownUser`."""
         await self._content("PUT", f"/v1/users/{_quoted(name)}/password", body={"password": password})
 
     async def who_am_i(self) -> Me:
@@ -98,7 +98,7 @@ class Security:
         return (await self._send("GET", "/v1/roles", _Roles)).roles
 
     async def change_role(self, name: str, *, added: Sequence[str] = (), removed: Sequence[str] = ()) -> Role:
-        """Add and remove members. A role without members and rules is none."""
+        """Add and remove members. A role exists while it has members or rules."""
         body = {"add": list(added), "remove": list(removed)}
         return await self._send("POST", f"/v1/roles/{_quoted(name)}/members", Role, body=body)
 

@@ -17,7 +17,7 @@ class UserInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Me(msgspec.Struct, frozen=True, kw_only=True):
-    """Who the agent takes the caller for; `unrestricted`: it may do everything."""
+    """The authenticated caller; `unrestricted`: it may do everything."""
 
     principal: str
     groups: list[str] = []

@@ -1,4 +1,4 @@
-"""Serialization: values of programs to bytes of records and back, with a schema or without.
+"""Serialization: Python values to record bytes and back, with or without a schema.
 
 Writes and reads the magic byte and the schema id before a payload, and caches schemas.
 """
@@ -24,7 +24,7 @@ AnySchema: TypeAlias = str | SchemaRef | NewSchema
 
 
 class Write(Protocol):
-    """How a key or a value becomes bytes; `open` comes first."""
+    """Encodes keys or values; call `open` first."""
 
     async def open(self) -> None: ...
     def __call__(self, value: Any, /) -> bytes: ...
@@ -75,11 +75,11 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise Rejected(f"the text has half a character, which UTF-8 can't hold; position={error.start}") from None
+        raise Rejected(f"the text contains a lone surrogate, which UTF-8 lacks; position={error.start}") from None
 
 
 class Registry(Protocol):
-    """What serialization needs of `schemas`."""
+    """What serialization needs from `schemas`."""
 
     async def get(self, subject: str, version: int | None = None) -> Schema: ...
     async def register(self, subject: str, schema: NewSchema) -> Schema: ...
@@ -88,7 +88,7 @@ class Registry(Protocol):
 
 
 class SchemaWriter:
-    """Values that fit a schema, behind its id. `subject` is where a new text is registered."""
+    """Encodes values with a schema and prefixes them with its id. `subject` is where a new text is registered."""
 
     def __init__(self, registry: Registry, schema: AnySchema, *, subject: str) -> None:
         self._registry, self._schema, self._subject = registry, schema, subject
@@ -107,7 +107,7 @@ class SchemaWriter:
             return parsed.encode
         if parsed.type != "PROTOBUF":
             raise Rejected(f"only Protobuf has messages to choose from; message={message} type={parsed.type}")
-        encode: Callable[..., bytes] = parsed.encode  # Protobuf's takes more than the others
+        encode: Callable[..., bytes] = parsed.encode  # only Protobuf's takes a message
         return partial(encode, message=message)
 
     async def _registered(self) -> Schema:
@@ -118,14 +118,14 @@ class SchemaWriter:
         return await self._registry.get(self._schema)
 
     def __call__(self, value: Any) -> bytes:
-        assert self._encode is not None, "open comes first"
+        assert self._encode is not None, "call open first"
         return self._prefix + self._encode(value)
 
 
 class SchemaReader:
-    """Reads keys and values by the schema ids in front of them; the latest `MAX_CACHED` schemas are kept.
+    """Decodes keys and values by the schema ids in front of them; the latest `MAX_CACHED` schemas are kept.
 
-    `lenient` leaves what has no known schema as the bytes that it is.
+    `lenient` keeps bytes without a known schema as they are.
     """
 
     def __init__(self, registry: Registry, *, values: bool = True, keys: bool = False, lenient: bool = False) -> None:
@@ -136,7 +136,7 @@ class SchemaReader:
     async def read(self, records: Iterable[Record]) -> list[Record]:
         records = list(records)
         for schema_id in sorted({schema_id for record in records for schema_id in self._ids(record)}):
-            await self._learn(schema_id)
+            await self._load_schema(schema_id)
         read = [self._read(record) for record in records]
         while len(self._known) > MAX_CACHED:
             self._known.popitem(last=False)
@@ -147,7 +147,7 @@ class SchemaReader:
         ids = [schema_id_of(part) for part in parts if part is not None]
         return [schema_id for schema_id in ids if schema_id is not None]
 
-    async def _learn(self, schema_id: int) -> None:
+    async def _load_schema(self, schema_id: int) -> None:
         if schema_id in self._known:
             self._known.move_to_end(schema_id)
             return

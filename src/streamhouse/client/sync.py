@@ -156,7 +156,7 @@ class SyncClient:
         decode_keys: bool = False,
     ) -> "SyncRecordReader":
         """Read a topic: `for record in client.consume("orders", until="end")`; see `Client.consume`."""
-        reading = self._client.consume(
+        reader = self._client.consume(
             topic,
             from_=from_,
             until=until,
@@ -165,7 +165,7 @@ class SyncClient:
             decode=decode,
             decode_keys=decode_keys,
         )
-        return SyncRecordReader(self._opened(), reading)
+        return SyncRecordReader(self._opened(), reader)
 
     def consumer(
         self,
@@ -185,7 +185,7 @@ class SyncClient:
 
 
 class SyncRecordReader:
-    """Iterate over it, as often as you like: each time from its start."""
+    """Each iteration reads from the start."""
 
     def __init__(self, loop: LoopThread, reading: RecordReader) -> None:
         self._loop, self._reading = loop, reading
@@ -203,7 +203,7 @@ class SyncGroupConsumer:
     def __init__(self, loop: LoopThread, consumer: GroupConsumer) -> None:
         self._loop, self._consumer = loop, consumer
         self._clock = SystemClock()
-        self._turn = 0
+        self._assignment_id = 0
         self._latest: dict[TopicPartition, Record] = {}
 
     def __repr__(self) -> str:
@@ -220,17 +220,17 @@ class SyncGroupConsumer:
 
     def __iter__(self) -> Iterator[Record]:
         while True:
-            turn, records = self._loop.run(self._consumer.take())
-            if turn != self._turn:
-                self._turn, self._latest = turn, {}
-            yield from self._handed_out(turn, records)
+            assignment_id, records = self._loop.run(self._consumer.take())
+            if assignment_id != self._assignment_id:
+                self._assignment_id, self._latest = assignment_id, {}
+            yield from self._handed_out(assignment_id, records)
 
-    def _handed_out(self, turn: int, records: list[Record]) -> Iterator[Record]:
-        """Yield one by one; mark processed records when a commit is due, and at the end."""
+    def _handed_out(self, assignment_id: int, records: list[Record]) -> Iterator[Record]:
+        """Yield records one by one; mark processed records when a commit is due, and at the end."""
         done: list[Record] = []
         try:
             for record in records:
-                if turn != self._consumer.turn:
+                if assignment_id != self._consumer.assignment_id:
                     return
                 self._latest[TopicPartition(record.topic, record.partition)] = record
                 yield record
@@ -239,11 +239,11 @@ class SyncGroupConsumer:
                     continue
                 done.append(record)
                 if self._clock.monotonic() >= due:
-                    self._loop.run(self._consumer.finish(turn, done))
+                    self._loop.run(self._consumer.finish(assignment_id, done))
                     done = []
         finally:
             if done:
-                self._loop.run(self._consumer.finish(turn, done))
+                self._loop.run(self._consumer.finish(assignment_id, done))
 
     def poll(self, *, max_records: int, timeout_s: float) -> list[Record]:
         return self._loop.run(self._consumer.poll(max_records=max_records, timeout_s=timeout_s))

@@ -19,7 +19,7 @@ from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.model.record import NewRecord, Receipt
 
 MAX_REJECTED: Final = 1000
-"""Rejected records whose error the caller has not read: `flush` raises the first of so many."""
+"""Maximum number of failed deliveries kept for `flush`, which raises the first one that the caller has not read."""
 
 
 class SyncDelivery:
@@ -35,16 +35,16 @@ class SyncDelivery:
         """Whether the caller has read the error."""
 
     def __repr__(self) -> str:
-        return f"<SyncDelivery {self._error or self._delivery or 'under way'}>"
+        return f"<SyncDelivery {self._error or self._delivery or 'pending'}>"
 
     def done(self) -> bool:
         return self._error is not None or (self._delivery is not None and self._delivery.done())
 
     def result(self, timeout_s: float | None = None) -> Receipt:
-        """Where the record is; raises why it isn't, or `TimeoutError`."""
+        """Where the record was stored; raises its error, or `TimeoutError`."""
         return self._wait(self, timeout_s)
 
-    def handed_over(self, delivery: Delivery | None, error: StreamhouseError | None = None) -> None:
+    def set_delivery(self, delivery: Delivery | None, error: StreamhouseError | None = None) -> None:
         self._delivery, self._error = delivery, error
 
     def delivery(self) -> Delivery:
@@ -56,7 +56,8 @@ class SyncDelivery:
 
 
 class SyncProducer:
-    """`send` returns when a record is stored; `enqueue` as soon as there is room, with a promise. See `Producer`."""
+    """`send` returns when a record is stored; `enqueue` returns a `SyncDelivery` as soon as there is room. See
+    `Producer`."""
 
     def __init__(self, loop: LoopThread, producer: Producer, *, buffer_bytes: int) -> None:
         self.topic = producer.topic
@@ -66,7 +67,7 @@ class SyncProducer:
         self._inbox_bytes = 0
         self._at_work: asyncio.Task[None] | None = None
         self._is_woken = False
-        self._refused: list[SyncDelivery] = []
+        self._failed: list[SyncDelivery] = []
 
     def __repr__(self) -> str:
         return f"<Sync{repr(self._producer)[1:]}"
@@ -82,7 +83,7 @@ class SyncProducer:
             self._empty()
         self._loop.run(self._producer.__aexit__(kind, error, trace))
         if kind is None:
-            self._raise_refused()
+            self._raise_first_failure()
 
     def send(
         self,
@@ -93,7 +94,7 @@ class SyncProducer:
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> Receipt:
-        """Store a record; returns where it is."""
+        """Store a record; returns its position."""
         self._check_open()
         sending = self._producer.send(value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition)
         return self._loop.run(sending)
@@ -107,7 +108,7 @@ class SyncProducer:
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> SyncDelivery:
-        """Hand a record over; waits only while the memory is full. `result()` waits for the receipt."""
+        """Add a record to the buffer; waits only while the buffer is full. `result()` waits for the receipt."""
         self._check_open()
         record = self._producer.record(value, key, headers, timestamp_ms, partition)
         delivery = SyncDelivery(self._wait_for)
@@ -126,19 +127,19 @@ class SyncProducer:
             raise Rejected("the producer is not open; use it in: with client.producer(...) as producer")
 
     def flush(self) -> None:
-        """Wait until nothing is under way; raises the first failure that the caller has not read."""
+        """Wait until no record is pending; raises the first failure that the caller has not read."""
         self._empty()
         self._loop.run(self._producer.flush())
-        self._raise_refused()
+        self._raise_first_failure()
 
-    def _raise_refused(self) -> None:
+    def _raise_first_failure(self) -> None:
         with self._changed:
-            refused, self._refused = [each for each in self._refused if not each.is_seen], []
-        for delivery in refused:
+            failed, self._failed = [d for d in self._failed if not d.is_seen], []
+        for delivery in failed:
             delivery.delivery()
 
     def _empty(self) -> None:
-        """Until the loop has taken everything over."""
+        """Wait until the loop has taken all records."""
         with self._changed:
             while self._inbox or self._is_woken:
                 self._changed.wait()
@@ -147,7 +148,7 @@ class SyncProducer:
         self._at_work = self._loop.loop.create_task(self._take_over())
 
     async def _take_over(self) -> None:
-        """On the loop: what is in the inbox goes to the producer, which lets it wait while its memory is full."""
+        """On the loop: pass queued records to the producer, which waits while its buffer is full."""
         while True:
             with self._changed:
                 taken, self._inbox = self._inbox, deque()
@@ -156,19 +157,19 @@ class SyncProducer:
                     self._changed.notify_all()
                     return
             for record, delivery in taken:
-                await self._hand_over(record, delivery)
+                await self._enqueue(record, delivery)
             with self._changed:
                 self._inbox_bytes -= sum(size_of(record) for record, _ in taken)
                 self._changed.notify_all()
 
-    async def _hand_over(self, record: NewRecord, delivery: SyncDelivery) -> None:
+    async def _enqueue(self, record: NewRecord, delivery: SyncDelivery) -> None:
         try:
-            delivery.handed_over(await self._producer.put(record))
+            delivery.set_delivery(await self._producer.put(record))
         except StreamhouseError as error:
-            delivery.handed_over(None, error)
+            delivery.set_delivery(None, error)
             with self._changed:
-                if len(self._refused) < MAX_REJECTED:
-                    self._refused.append(delivery)
+                if len(self._failed) < MAX_REJECTED:
+                    self._failed.append(delivery)
 
     def _wait_for(self, delivery: SyncDelivery, timeout_s: float | None) -> Receipt:
         self._empty()

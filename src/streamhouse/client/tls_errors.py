@@ -1,7 +1,7 @@
-"""TLS errors: why a connection to an agent failed, in words that say what to do.
+"""TLS errors: why a connection to an agent failed, and what to do about it.
 
-Certificates are judged by the errors of `ssl`; whether an address that closed a plain connection wants TLS is found
-by shaking hands with it, once, after the failure.
+Certificate errors are those of `ssl`. If an address closed a plain connection, one TLS handshake after the failure
+shows whether it expects TLS.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _REFUSED_CERTIFICATES: Final = ("CERTIFICATE_REQUIRED", "UNKNOWN_CA", "BAD_CERTI
 
 
 def explain_tls(error: BaseException, address: str) -> Misconfigured | None:
-    """What was wrong with TLS; None if the failure had nothing to do with it."""
+    """The TLS error; None if the failure has another cause."""
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             return Misconfigured(_certificate(cause, address))
@@ -58,7 +58,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 async def wants_tls(host: str, port: int) -> bool:
-    """Whether what listens there shakes hands for TLS; nothing is sent besides, and no certificate is trusted."""
+    """Whether the address accepts a TLS handshake. Nothing else is sent, and no certificate is trusted."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):

@@ -19,7 +19,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(NamedTuple):
-    """A record that was read. Key and value are bytes or None, or what a schema made of them."""
+    """A record that was read. Key and value are bytes, None, or decoded with a schema."""
 
     topic: str
     partition: int
@@ -30,19 +30,19 @@ class Record(NamedTuple):
     headers: Headers = ()
 
     def text(self) -> str:
-        """The value's bytes as UTF-8; raises `ValueError` where they aren't, or where there are none."""
+        """The value's bytes as UTF-8; raises `ValueError` if the value is not bytes or not UTF-8."""
         if not isinstance(self.value, bytes):
-            raise ValueError(f"the value is no bytes; type={type(self.value).__name__}")
+            raise ValueError(f"the value is not bytes; type={type(self.value).__name__}")
         return self.value.decode()
 
     def json(self) -> Any:
-        """The value's bytes read as JSON; raises `ValueError` where they aren't."""
+        """The value's bytes as JSON; raises `ValueError` if they are not."""
         return json.loads(self.text())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaReference:
-    """What one schema calls another: `name` is how its text says it."""
+    """A reference from one schema to another; `name` is how the text refers to it."""
 
     name: str
     subject: str
@@ -51,7 +51,7 @@ class SchemaReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSchema:
-    """A schema's text, to be registered."""
+    """A schema's text, before it is registered."""
 
     text: str
     type: SchemaType = "AVRO"
@@ -62,7 +62,7 @@ class NewSchema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaRef:
-    """A schema that is registered; without a version the latest one."""
+    """A registered schema; without a version, the latest."""
 
     subject: str
     version: int | None = None
@@ -72,7 +72,7 @@ class SchemaRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """A version of a subject, as the registry has it."""
+    """A version of a subject in the registry."""
 
     subject: str
     version: int
@@ -84,7 +84,7 @@ class Schema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether a schema may follow those that a subject has, and if not, why."""
+    """The result of a compatibility check, with the reasons for an incompatible schema."""
 
     compatible: bool
     messages: tuple[str, ...] = ()
@@ -137,7 +137,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """A topic's setting; `own` when the topic was given it, rather than the default."""
+    """A topic's setting; `own`: set for the topic, not the default."""
 
     name: str
     value: str | None
@@ -279,7 +279,7 @@ class Transaction(Struct, frozen=True, kw_only=True):
 
 
 class TransactionAborted(Struct, frozen=True, kw_only=True):
-    """What there was before a producer was fenced, and what there is now; `aborted`: something was open."""
+    """A transaction before and after its producer was fenced; `aborted`: it was open."""
 
     aborted: bool
     before: Transaction
@@ -309,7 +309,7 @@ class PartitionLoss(Struct, frozen=True, kw_only=True):
 
 
 class DamagedLog(Struct, frozen=True, kw_only=True):
-    """A write-ahead log that is kept because something in it was lost, as `GET /v1/damaged-logs` returns it."""
+    """A damaged write-ahead log that is kept, as `GET /v1/damaged-logs` returns it."""
 
     session: str
     kind: str
