@@ -269,15 +269,17 @@ def acl_in_tenant(tenant: str, acl: Acl) -> Acl | None:
 
 
 def is_within(tenant: str, operation: Operation, resource: Resource) -> bool:
-    """Whether this is in a tenant's name space. The tenant's cluster is, but not what only agents do to a cluster;
-    delegation tokens, which have no names, are for their owners."""
+    """Whether this is in a tenant's name space. The tenant's cluster is, but not what only agents do to a cluster, nor
+    programs, which supervisors run beside those of other tenants; delegation tokens, which have no names, are for their
+    owners."""
     if resource.type is ResourceType.CLUSTER:
-        return tenant_of(prefix_of(tenant)) == tenant and operation is not Operation.CLUSTER_ACTION
+        return tenant_of(prefix_of(tenant)) == tenant and operation not in _NO_TENANTS
     prefix = _prefix_of_resources(tenant, resource.type)
     return resource.type is not ResourceType.DELEGATION_TOKEN and resource.name.startswith(prefix)
 
 
 _USERS: Final = f"{USER}:"
+_NO_TENANTS: Final = frozenset({Operation.CLUSTER_ACTION, Operation.RUN_CODE})
 
 
 def _prefix_of_resources(tenant: str, kind: ResourceType) -> str:

@@ -9,13 +9,24 @@ A query is the writer of commits, with an id of its own; its epochs count its co
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NewType
+from typing import Final, NewType
+from uuid import UUID, uuid5
 
 from streamhouse.model.names import Epoch, PartitionId, SessionId, TopicId, TopicPartition
 from streamhouse.model.pipeline import Fence
 from streamhouse.model.segment import SegmentCommit
+from streamhouse.model.tenant import qualified
 
 QueryId = NewType("QueryId", str)
+
+TENANTS: Final = UUID("6f4e1c52-27d1-4b6f-9d57-1f0a3a1f8f2b")
+"""The name space of the queries of tenants."""
+
+
+def query_of(tenant: str, query: str) -> QueryId:
+    """The id under which commits of a query are stored. Users choose ids, or make them of names of jobs: those of two
+    tenants never meet."""
+    return QueryId(str(uuid5(TENANTS, qualified(tenant, query))) if tenant else query)
 
 
 class Outcome(StrEnum):

@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from streamhouse.errors import InvalidConfig
 from streamhouse.model.identifiers import split_identifiers
+from streamhouse.model.tenant import tenant_of
 
 NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -181,6 +182,8 @@ def table_settings(topic: str, own: Mapping[str, str]) -> TableSettings | None:
     fmt = own.get("table.format", NO_TABLE)
     if fmt == NO_TABLE:
         return None
+    if tenant_of(topic):
+        raise InvalidConfig("topics of a tenant have no lake tables; setting=table.format")
     try:
         settings = TableSettings(
             topic=topic,

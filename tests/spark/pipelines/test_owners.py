@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ def put(agent: AclAgent, user: str, name: str, source: str, target: str = "copie
     return agent.send(user, "PUT", f"/v1/pipelines/{name}", json=body)
 
 
-def status(agent: AclAgent, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = agent.send("admin", "GET", f"/v1/pipelines/{name}").json()["status"]
+def status(agent: AclAgent, name: str, user: str = "admin") -> dict[str, Any]:
+    found: dict[str, Any] = agent.send(user, "GET", f"/v1/pipelines/{name}").json()["status"]
     return found
 
 
@@ -34,14 +35,14 @@ def failure(agent: AclAgent, name: str) -> str:
     return now["error"] if now["phase"] == "failed" else ""
 
 
-def produce(agent: AclAgent, topic: str, *ids: int) -> None:
+def produce(agent: AclAgent, topic: str, *ids: int, user: str = "admin") -> None:
     lines = "".join(json.dumps({"value": {"id": each, "of": topic}}) + "\n" for each in ids)
     headers = {"content-type": "application/x-ndjson"}
-    assert agent.send("admin", "POST", f"/v1/topics/{topic}/records", content=lines, headers=headers).is_success
+    assert agent.send(user, "POST", f"/v1/topics/{topic}/records", content=lines, headers=headers).is_success
 
 
-def copied(agent: AclAgent) -> list[dict[str, Any]]:
-    answer = agent.send("admin", "GET", "/v1/topics/copies/partitions/0/records", params={"offset": 0})
+def copied(agent: AclAgent, user: str = "admin") -> list[dict[str, Any]]:
+    answer = agent.send(user, "GET", "/v1/topics/copies/partitions/0/records", params={"offset": 0})
     assert answer.is_success, answer.text
     values = [each["value"] for each in answer.json()["records"]]
     return [each if isinstance(each, dict) else json.loads(each) for each in values]
@@ -108,3 +109,36 @@ def test_a_stranger_is_no_supervisor(agent: AclAgent) -> None:
     beat = {"host": "evil", "slots": 9, "running": []}
     for user in ("alice", "admin"):
         assert agent.send(user, "POST", "/v1/supervisors/evil/heartbeat", json=beat).status_code == 403
+
+
+def _is_done(agent: AclAgent, user: str, count: int) -> bool:
+    counted = agent.send(user, "GET", "/v1/views/counts/rows").json()["rows"]
+    return len(copied(agent, user)) >= count and any(each["n"] >= count for each in counted)
+
+
+def test_tenants_have_pipelines_and_views_of_one_name_in_one_spark(agent: AclAgent) -> None:
+    tenants = {"acme~ann": (1, 2), "beta~ann": (11, 12, 13)}
+    for user, ids in tenants.items():
+        tenant = user.partition("~")[0]
+        agent.create_user(user)
+        for kind in ("topic", "table", "pipeline", "view"):
+            acl = {"principal": f"User:{user}", "operation": "all", "resource_type": kind, "pattern": "prefixed"}
+            rules = {"acls": [{**acl, "name": f"{tenant}~"}]}
+            assert agent.send("admin", "POST", "/v1/acls", json=rules).is_success
+        for topic in ("orders", "copies"):
+            assert agent.send(user, "POST", "/v1/topics", json={"name": topic, "partitions": 1}).is_success
+        produce(agent, "orders", *ids, user=user)
+        assert put(agent, user, "alices", "orders").is_success
+        text = "CREATE MATERIALIZED VIEW counts KEY (of) AS SELECT of, count(*) AS n FROM STREAM(orders) GROUP BY of"
+        body = {"kind": "view", "text": text, "key": ["of"], "starting": "earliest"}
+        answer = agent.send(user, "PUT", "/v1/pipelines/counts", json=body)
+        assert answer.is_success, answer.text
+    for user, ids in tenants.items():
+        wait_until(partial(_is_done, agent, user, len(ids)), timeout_s=240, what=str(status(agent, "alices", user)))
+        assert sorted(each["id"] for each in copied(agent, user)) == list(ids)
+        rows = agent.send(user, "GET", "/v1/views/counts/rows").json()["rows"]
+        assert rows == [{"of": "orders", "n": len(ids)}]
+        for path in ("/v1/pipelines", "/v1/pipelines/alices/events", "/v1/views", "/v1/tables"):
+            assert "~" not in agent.send(user, "GET", path).text
+    assert agent.send("acme~ann", "DELETE", "/v1/pipelines/alices").is_success
+    assert agent.send("beta~ann", "GET", "/v1/pipelines/alices").is_success

@@ -156,3 +156,34 @@ def test_a_worker_without_the_secret_is_not_taken(agent: AclAgent, tmp_path: Pat
     with running_worker(agent, tmp_path, **agent.login("alice")) as log:
         wait_until(lambda: "agents don't take this SQL worker" in log.read_text(), timeout_s=180)
         assert len(workers(agent)) == before
+
+
+def test_tenants_of_one_worker_see_their_own_names_only(agent: AclAgent) -> None:
+    for tenant, number in (("acme", 3), ("beta", 5)):
+        user = f"{tenant}~ann"
+        agent.create_user(user)
+        for kind in ("topic", "table", "pipeline", "view", "cluster"):
+            agent.allow(user, "all", kind, f"{tenant}~kafka-cluster" if kind == "cluster" else f"{tenant}~orders")
+        assert agent.send(user, "POST", "/v1/topics", json={"name": "orders", "partitions": 1}).is_success
+        lines = "".join(json.dumps({"value": {"of": tenant, f"{tenant}_only": each}}) + "\n" for each in range(number))
+        headers = {"content-type": "application/x-ndjson"}
+        assert agent.send(user, "POST", "/v1/topics/orders/records", content=lines, headers=headers).is_success
+    for tenant, other, number in (("acme", "beta", 3), ("beta", "acme", 5)):
+        shown = []
+        user = f"{tenant}~ann"
+        rows = ask(agent, user, "SELECT of, count(*) AS n FROM orders GROUP BY of")
+        assert rows.json()["rows"] == [{"of": tenant, "n": number}]
+        tables = ask(agent, user, "SHOW TABLES")
+        assert [each["name"] for each in tables.json()["rows"]] == ["orders"]
+        plan = ask(agent, user, "SELECT * FROM orders WHERE nothing = 1")
+        assert plan.status_code == 400
+        for name in (SECRET_TOPIC, f"`{other}~orders`", f"`{tenant}~orders`"):
+            unknown = ask(agent, user, f"SELECT * FROM {name}")
+            assert unknown.status_code == 400
+        complete = agent.send(user, "GET", "/v1/sql/complete")
+        text = "SELECT nothing FROM orders; CREATE PIPELINE orders AS INSERT INTO orders SELECT * FROM STREAM(orders);"
+        checked = agent.send(user, "POST", "/v1/sql/validate", json={"text": text})
+        shown += [rows, tables, plan, complete, checked]
+        for answer in shown:
+            assert "~" not in answer.text
+            assert other not in answer.text

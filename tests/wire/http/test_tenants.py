@@ -14,8 +14,8 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from streamhouse.config import HttpSettings, KafkaSettings, SecuritySettings
-from streamhouse.config.listener_spec import ListenerSpec
+from streamhouse.config import HttpSettings, KafkaSettings, PipelineSettings, SecuritySettings
+from streamhouse.config.listener_spec import ListenerProtocol, ListenerSpec
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord
 from streamhouse.wire.http import tenants
@@ -24,8 +24,9 @@ from streamhouse.wire.http.endpoint import Endpoint
 from streamhouse.wire.http.operations import Operation
 from tests.broker.conftest import MakeWorld
 from tests.broker.transactions.support import Producer
-from tests.wire.http.test_access_matrix import BODIES, Route, routes_of
-from tests.wire.security import ADMIN, LOGIN_LISTENER, PASSWORD, SecureWorld, basic, secure_world, serving
+from tests.wire.http.fake_worker import fake_worker
+from tests.wire.http.test_access_matrix import BODIES, SAMPLES, Route, routes_of
+from tests.wire.security import ADMIN, LOGIN_LISTENER, PASSWORD, SecureWorld, basic, bearer, secure_world, serving
 
 SCHEMA: Final = '{"type":"record","name":"Order","fields":[{"name":"acme_only","type":"string"}]}'
 ACME, BETA = "acme~admin", "beta~admin"
@@ -48,6 +49,15 @@ READ_BACK: Final = (
     "/v1/acls",
     "/v1/quotas",
     "/v1/transactions",
+    "/v1/roles",
+    "/v1/tables",
+    "/v1/tables/mine",
+    "/v1/pipelines",
+    "/v1/pipelines/totals",
+    "/v1/pipelines/totals/events",
+    "/v1/pipelines/totals/versions",
+    "/v1/views",
+    "/v1/views/totals/rows",
     "/subjects",
     "/subjects/orders-value/versions/1",
     "/config/orders-value",
@@ -88,6 +98,11 @@ async def populate(secure: SecureWorld, http: httpx.AsyncClient, tenant: str) ->
     rule = {"principal": "User:carol", "operation": "read", "resource_type": "topic", "name": "orders"}
     await do("POST", "/v1/acls", {"acls": [rule, {**rule, "name": "*"}, {**rule, "resource_type": "subject"}]})
     await do("PUT", "/v1/quotas", {"entity": {"user": "carol"}, "limits": {"producer_byte_rate": 1e9}})
+    await do("POST", "/v1/roles/reader/members", {"add": ["User:carol"]})
+    await do("PUT", "/v1/tables/mine", {"connector": "topic", "options": {"topic": "orders", "pipeline": "totals"}})
+    view = {"kind": "view", "text": "SELECT 1", "shape": {"streams": ["orders"], "target": "totals"}}
+    await do("PUT", "/v1/pipelines/totals", {**view, "options": {"dead_letters": "orders"}})
+    await do("PUT", "/v1/pipelines/copies", {"kind": "sql", "text": "SELECT 1", "target": "orders"})
     await do("POST", "/subjects/orders-value/versions", {"schema": SCHEMA})
     await do("PUT", "/config/orders-value", {"compatibility": "FULL"})
     producer = await Producer(secure.broker, f"{tenant}~payments-1").init()
@@ -145,55 +160,29 @@ async def test_each_operation_is_served_to_tenants_or_refused(secure: SecureWorl
 
 OPEN: Final = {"exchange_code", "get_login", "get_openapi", "live", "ready", "show_docs", "show_docs_part"}
 REFUSED: Final = {
-    "ask_sql",
     "beat_sql_worker",
     "beat_supervisor",
-    "cancel_sql",
-    "change_role",
-    "change_view_rows",
-    "complete_sql",
-    "delete_pipeline",
-    "delete_table",
     "discard",
     "drain_agent",
     "drop_sql_worker",
     "end_hold",
     "examine",
     "flush_topic",
-    "get_last_commit",
     "get_metrics",
-    "get_pipeline",
     "get_settings",
-    "get_table",
-    "get_view",
     "hold_partitions",
     "leave_supervisor",
     "list_agents",
     "list_logs",
-    "list_pipelines",
-    "list_roles",
     "list_segments",
     "list_sql_workers",
     "list_supervisors",
-    "list_tables",
-    "list_views",
     "metrics",
     "move_partition",
-    "pause_pipeline",
-    "pipeline_events",
-    "pipeline_versions",
-    "place_segments",
     "plan_maintenance",
-    "plan_reading",
-    "put_pipeline",
-    "put_table",
     "replace_runs",
-    "restart_pipeline",
-    "resume_pipeline",
     "trace_reads",
     "undrain_agent",
-    "validate_sql",
-    "view_rows",
 }
 
 
@@ -239,6 +228,12 @@ async def test_a_listener_tells_the_tenant_too(secure: SecureWorld) -> None:
             assert (await http.get("/v1/whoami", headers=basic(user))).status_code == 401
         token = secure.token("Agent")
         assert (await http.get("/v1/whoami", headers={"authorization": f"Bearer {token}"})).status_code == 401
+
+
+async def test_an_upload_of_lines_is_answered(secure: SecureWorld, http: httpx.AsyncClient) -> None:
+    headers = {**basic(ACME), "content-type": "application/x-ndjson"}
+    answer = await http.post("/v1/topics/orders/records", content=b'{"value": 1}\n{"value": 2}\n', headers=headers)
+    assert (answer.status_code, answer.json()["records"]) == (200, 2)
 
 
 async def test_operators_see_full_names(secure: SecureWorld, http: httpx.AsyncClient) -> None:
@@ -312,3 +307,107 @@ async def test_keys_of_others_are_not_revoked(secure: SecureWorld, http: httpx.A
     [key] = [each.key_id for each in await secure.broker.security.users.keys()]
     assert (await http.delete(f"/v1/keys/{key}", headers=basic(BETA))).status_code == 404
     assert (await http.delete(f"/v1/keys/{key}", headers=basic(ACME))).status_code == 204
+
+
+async def apply(http: httpx.AsyncClient, user: str, name: str = "copies") -> httpx.Response:
+    text = f"CREATE PIPELINE {name} AS INSERT INTO sums SELECT * FROM STREAM(orders)"
+    body = {"kind": "sql", "text": text, "target": "sums", "options": {"dead_letters": "bad"}}
+    body["shape"] = {"streams": ["orders"], "target": "sums"}
+    return await http.put(f"/v1/pipelines/{name}", json=body, headers=basic(user))
+
+
+async def test_pipelines_of_one_name_are_assigned_with_the_names_and_rights_of_their_owners(
+    secure: SecureWorld, http: httpx.AsyncClient
+) -> None:
+    for user in (ACME, BETA):
+        assert (await apply(http, user)).is_success
+    headers = bearer(secure.token("Supervisor"))
+    beat = {"host": "h", "slots": 4, "running": []}
+    answer = await http.post("/v1/supervisors/s/heartbeat", json=beat, headers=headers)
+    assigned = {each["name"]: each for each in answer.json()["assigned"]}
+    assert set(assigned) == {"acme~copies", "beta~copies"}
+    for tenant in ("acme", "beta"):
+        each = assigned[f"{tenant}~copies"]
+        assert "~" not in str(each["pipeline"])
+        assert each["pipeline"]["options"] == {"dead_letters": "bad"}
+        assert each["lineage"].startswith(f"{tenant}~copies@")
+        me = await http.get("/v1/whoami", headers=bearer(each["token"]))
+        assert me.json()["principal"] == "User:admin"
+        fence = {"pipeline": "copies", "epoch": each["epoch"]}
+        body = {"query": SAMPLES["query"], "epoch": 0, "segments": [], "progress": tenant, "fence": fence}
+        assert (await http.post("/v1/commits", json=body, headers=bearer(each["token"]))).is_success
+        body = {"query": SAMPLES["query"], "epoch": 1, "segments": [], "fence": {**fence, "epoch": fence["epoch"] + 9}}
+        assert (await http.post("/v1/commits", json=body, headers=bearer(each["token"]))).status_code == 409
+    running = [{"name": name, "epoch": each["epoch"]} for name, each in assigned.items()]
+    answer = await http.post("/v1/supervisors/s/heartbeat", json={**beat, "running": running}, headers=headers)
+    assert {each["name"] for each in answer.json()["assigned"]} == set(assigned)
+
+
+async def test_queries_of_one_id_commit_apart(secure: SecureWorld, http: httpx.AsyncClient) -> None:
+    path, body = f"/v1/commits/{SAMPLES['query']}", {"query": SAMPLES["query"], "segments": []}
+    for user, epoch in ((ACME, 5), (BETA, 1), (ADMIN, 3)):
+        answer = await http.post("/v1/commits", json={**body, "epoch": epoch, "progress": user}, headers=basic(user))
+        assert answer.json()["replayed"] is False
+    for user, epoch in ((ACME, 5), (BETA, 1), (ADMIN, 3)):
+        last = (await http.get(path, headers=basic(user))).json()
+        assert (last["epoch"], last["progress"]) == (epoch, user)
+
+
+async def test_operators_look_after_pipelines_of_tenants_and_make_none(
+    secure: SecureWorld, http: httpx.AsyncClient
+) -> None:
+    assert (await apply(http, ACME)).is_success
+    shown = (await http.post("/v1/pipelines/acme~copies/pause", headers=basic(ADMIN))).json()
+    assert (shown["name"], shown["target"], shown["wish"]) == ("acme~copies", "acme~sums", "pause")
+    assert shown["options"] == {"dead_letters": "acme~bad"}
+    assert shown["runs_as"] == f"User:{ACME}"
+    assert (await apply(http, ADMIN, "acme~others")).status_code == 422
+    assert (await apply(http, ACME, "beta~others")).status_code == 422
+    table = {"connector": "topic", "options": {"topic": "orders"}}
+    for user, name in ((ADMIN, "acme~mine"), (ACME, "beta~mine")):
+        assert (await http.put(f"/v1/tables/{name}", json=table, headers=basic(user))).status_code == 422
+
+
+async def test_a_sql_worker_acts_as_the_tenants_user(secure: SecureWorld, http: httpx.AsyncClient) -> None:
+    async with fake_worker() as worker:
+        beat = {"address": worker.address, "token": "t", "busy": 0}
+        headers = bearer(secure.token("Worker"))
+        assert (await http.post("/v1/sql/workers/w/heartbeat", json=beat, headers=headers)).is_success
+        answer = await http.post("/v1/sql", json={"sql": "SELECT * FROM `beta~orders`"}, headers=basic(ACME))
+        assert answer.json()["rows"] == [{"id": 1}]
+        assert worker.asked[0]["sql"] == "SELECT * FROM `beta~orders`"
+        token = worker.headers[0]["streamhouse-caller-token"]
+        await populate(secure, http, "acme")
+        tables = (await http.get("/v1/tables", headers=bearer(token))).json()["tables"]
+        assert [each["name"] for each in tables] == ["mine", "orders", "totals"]
+        assert (await http.get("/v1/tables/beta~orders", headers=bearer(token))).status_code in (403, 404)
+
+
+async def test_without_access_control_no_process_acts_for_a_tenant(make_world: MakeWorld) -> None:
+    open_to_all = SecuritySettings(listener_tenants="BETA:beta")
+    secure = await secure_world(make_world, security=open_to_all, kafka=KAFKA)
+    listener = ListenerSpec(name="BETA", bind=LOGIN_LISTENER.bind, protocol=ListenerProtocol.PLAINTEXT)
+    async with serving(secure.broker, listener=listener) as http:
+        assert (await http.get("/v1/topics")).is_success
+        assert (await http.post("/v1/sql", json={"sql": "SELECT 1"})).status_code == 403
+        body = {"kind": "sql", "text": "SELECT 1", "target": "orders"}
+        assert (await http.put("/v1/pipelines/copies", json=body)).status_code == 403
+
+
+async def test_nothing_of_a_tenant_is_outside_of_the_cluster_or_runs_programs(make_world: MakeWorld) -> None:
+    secure = await secure_world(
+        make_world, security=SECURITY, kafka=KAFKA, pipelines=PipelineSettings(allow_python=True)
+    )
+    await secure.broker.security.users.create(ACME, PASSWORD)
+    async with serving(secure.broker) as http:
+        for connector, options in (
+            ("files", {"path": "/tmp/x"}),
+            ("postgresql", {"connection": "warehouse", "table": "t"}),
+            ("parquet", {"location": "/tmp/x"}),
+        ):
+            body = {"connector": connector, "options": options}
+            assert (await http.put("/v1/tables/mine", json=body, headers=basic(ACME))).status_code == 403
+        topic = {"name": "orders", "settings": {"table.format": "parquet", "table.name": "stolen"}}
+        assert (await http.post("/v1/topics", json=topic, headers=basic(ACME))).status_code == 422
+        python = {"kind": "python", "text": "pass", "target": "orders"}
+        assert (await http.put("/v1/pipelines/copies", json=python, headers=basic(ACME))).status_code == 403

@@ -53,7 +53,10 @@ class SegmentRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalCommitRequest:
-    """`progress` is JSON text; `covers` is what the commit is made of (`model.replay`)."""
+    """`progress` is JSON text; `covers` is what the commit is made of (`model.replay`).
+
+    `written_by` is the query in the names of its objects, where that isn't `query`: a tenant's.
+    """
 
     query: QueryId
     epoch: int
@@ -61,6 +64,7 @@ class ExternalCommitRequest:
     segments: tuple[SegmentRequest, ...]
     fence: Fence | None = None
     covers: str | None = None
+    written_by: QueryId | None = None
 
     @property
     def names(self) -> list[TopicPartition]:
@@ -91,7 +95,7 @@ def _too_many(what: str, count: int, limit: int) -> CommitRefused:
 
 def _check_segment(commit: ExternalCommitRequest, request: SegmentRequest) -> None:
     name = parse_external_segment_key(request.segment.key)
-    if name is None or (name.query, name.epoch) != (commit.query, commit.epoch):
+    if name is None or (name.query, name.epoch) != (commit.written_by or commit.query, commit.epoch):
         raise CommitRefused(f"the segment's name is not one of this commit; key={request.segment.key[:200]!r}")
     if not request.runs:
         raise CommitRefused(f"a segment has no runs; key={request.segment.key}")

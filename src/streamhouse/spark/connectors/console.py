@@ -40,7 +40,7 @@ def write_stream(frame: DataFrame, table: Table, writing: WriteContext) -> DataS
     def show(rows: DataFrame, batch_id: int) -> None:
         text = format_rows(rows)
         if text:
-            log.info("batch %d\n%s", batch_id, text, extra={"pipeline": writing.pipeline})
+            log.info("batch %d\n%s", batch_id, text, extra={"query_id": writing.query_id})
 
     return (
         frame.writeStream.outputMode(writing.mode).option("checkpointLocation", writing.checkpoint).foreachBatch(show)

@@ -162,7 +162,7 @@ class PipelineBuilder:
     def build(self, job: PipelineJob) -> StartedPipeline:
         """Start a pipeline's queries; raises for what is wrong with it."""
         options = _options(job)
-        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", job.name)
+        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", job.lineage or job.name)
         path = checkpoint_path(self._checkpoints, job.name, job.query_id, job.generation)
         folder = HadoopFolder(self._spark, path)
         anew = Catalog(self._agents)

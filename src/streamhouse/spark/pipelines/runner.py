@@ -103,10 +103,10 @@ class Runner:
         elif isinstance(command, Stop) and (running := self._runs.get(command.run)) is not None:
             running.stop()
 
-    def note(self, pipeline: str, text: str) -> None:
+    def note(self, query_id: str, text: str) -> None:
         """A line for a pipeline's log, from somewhere that knows no run: the console's rows."""
         for run in list(self._runs.values()):
-            if run.job.name == pipeline and not run.stopping:
+            if run.job.query_id == query_id and not run.stopping:
                 self._events.send(LogLine(run=run.number, text=text[:MAX_LINE]))
 
     def stop(self) -> None:
@@ -171,9 +171,9 @@ class LogForwarder(logging.Handler):
         self._runner = runner
 
     def emit(self, record: logging.LogRecord) -> None:
-        pipeline = getattr(record, "pipeline", None)
-        if isinstance(pipeline, str):
-            self._runner.note(pipeline, record.getMessage())
+        query_id = getattr(record, "query_id", None)
+        if isinstance(query_id, str):
+            self._runner.note(query_id, record.getMessage())
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from streamhouse.clock import Clock, Ids
@@ -154,8 +154,7 @@ class Supervisor:
             return
         self._lease.renewed(sent_at, response["ttl_s"])
         self._tokens = {
-            (each["pipeline"]["name"], each["pipeline"].get("runs_as") or ""): each.get("token", "")
-            for each in response["assigned"]
+            (_name(each), each["pipeline"].get("runs_as") or ""): each.get("token", "") for each in response["assigned"]
         }
         for child in self._busy():
             child.send(Renewed(deadline=self._lease.deadline, tokens=self._tokens_for(child)))
@@ -191,13 +190,14 @@ class Supervisor:
 
     def _take(self, assigned: list[dict[str, Any]]) -> None:
         """Care for what is assigned, and for nothing else."""
-        assignments = {each["pipeline"]["name"]: each for each in assigned}
+        assignments = {_name(each): each for each in assigned}
         for name in [name for name in self._cares if name not in assignments]:
             self._news(name, "released")
             self._forget(name)
         for name, each in assignments.items():
             refusal = each.get("refusal", "")
             job = pipeline_job(each["pipeline"], epoch=each["epoch"], lineage=each["lineage"], refusal=refusal)
+            job = replace(job, name=name)
             care = self._cares.get(name)
             if care is not None and (care.job.epoch, care.job.version) == (job.epoch, job.version):
                 continue
@@ -361,6 +361,11 @@ class Supervisor:
     def _busy(self) -> list[RunnerProcess]:
         """Runners in which something runs."""
         return list({id(run.child): run.child for run in self._runs.values()}.values())
+
+
+def _name(assigned: Mapping[str, Any]) -> str:
+    """The pipeline's name in the cluster: two tenants may have pipelines of one name."""
+    return str(assigned.get("name") or assigned["pipeline"]["name"])
 
 
 def _key(job: PipelineJob) -> str:

@@ -30,8 +30,9 @@ MAX_LONG: Final = 2**63 - 1
 QUERY_PATTERN: Final = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z"
 HOLD_PATTERN: Final = r"^[0-9a-f]{32}\Z"
 KEY_PATTERN: Final = r"^[0-9a-f]{16}\Z"
-TABLE_PATTERN: Final = r"^[A-Za-z0-9._-]{1,249}\Z"
-PIPELINE_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}\Z"
+TENANT_PATTERN: Final = r"^([a-z0-9-]{1,63}~)?"
+TABLE_PATTERN: Final = TENANT_PATTERN + r"[A-Za-z0-9._-]{1,249}\Z"
+PIPELINE_PATTERN: Final = TENANT_PATTERN + r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}\Z"
 SESSION_PATTERN: Final = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}\Z"
 PROCESS_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9._:@-]{0,199}\Z"
 

@@ -6,6 +6,7 @@ Leaves      the form of names to `model.tenant`, rights to `broker.security`, th
 
 Invariants  an operation that is not in `SERVED` is refused to tenants
             every text of the operations in it is classified here: a new field is seen
+            SQL has the names that the tenant knows: who runs it asks agents as the tenant's user
             an answer shows nothing of another tenant, whatever a handler returns: what it names is left out
 
 Records pass as they are. Access rules, quotas and keys take more than one field, and handlers translate them.
@@ -22,6 +23,7 @@ from starlette.responses import Response
 
 from streamhouse.errors import AccessDenied
 from streamhouse.model.access import Caller
+from streamhouse.model.table import MADE_BY
 from streamhouse.model.tenant import qualified, unqualified, without_tenant
 from streamhouse.wire.http.operations import JSON, Operation
 
@@ -35,6 +37,8 @@ class Kind(Enum):
     """A user or group, as in `User:alice`."""
     TEXT = auto()
     """A text for people, which may have names in it."""
+    OPTIONS = auto()
+    """Options of a pipeline or table, of which some name what a tenant has."""
     PLAIN = auto()
     """Nothing of the above, nor anything inside of it."""
 
@@ -42,63 +46,115 @@ class Kind(Enum):
 SERVED: Final = frozenset(
     {
         "abort_transaction",
+        "ask_sql",
+        "cancel_sql",
         "change_password",
+        "change_role",
         "change_topic",
+        "change_view_rows",
+        "complete_sql",
         "create_acls",
         "create_key",
         "create_topic",
         "create_user",
         "delete_acls",
         "delete_group",
+        "delete_pipeline",
+        "delete_table",
         "delete_topic",
         "delete_user",
         "get_cluster",
         "get_group",
         "get_lag",
+        "get_last_commit",
+        "get_pipeline",
+        "get_table",
         "get_topic",
         "get_transaction",
+        "get_view",
         "list_acls",
         "list_groups",
         "list_keys",
         "list_lags",
         "list_partitions",
+        "list_pipelines",
         "list_quotas",
+        "list_roles",
+        "list_tables",
         "list_topic_settings",
         "list_topics",
         "list_transactions",
         "list_users",
+        "list_views",
         "offsets_at_time",
+        "pause_pipeline",
+        "pipeline_events",
+        "pipeline_versions",
+        "place_segments",
+        "plan_reading",
         "publish_batches",
         "publish_records",
+        "put_pipeline",
+        "put_table",
         "read_batches",
         "read_partition",
         "read_topic",
         "reset_group",
+        "restart_pipeline",
+        "resume_pipeline",
         "revoke_key",
         "search",
         "set_quota",
         "topic_partitions",
+        "validate_sql",
+        "view_rows",
         "who_am_i",
     }
 )
 """The operations that tenants have, besides those that are open to everybody."""
 
-RECORDS: Final = frozenset({"read_batches", "read_partition", "read_topic", "search"})
-"""The operations whose answers are records; what else is in them is what the client has asked for."""
+RECORDS: Final = frozenset(
+    {
+        "ask_sql",
+        "complete_sql",
+        "read_batches",
+        "read_partition",
+        "read_topic",
+        "search",
+        "validate_sql",
+        "view_rows",
+    }
+)
+"""The operations whose answers are records; what else is in them is what the client has asked for. SQL workers answer
+with the names that the tenant knows: they ask agents as its user."""
 
 _PATH: Final[Mapping[str, Kind]] = {
     "topic": Kind.NAME,
     "group": Kind.NAME,
+    "pipeline": Kind.NAME,
+    "query": Kind.PLAIN,  # of commits, which handlers translate
+    "role": Kind.NAME,
+    "table": Kind.NAME,
     "transactional_id": Kind.NAME,
     "user": Kind.NAME,
+    "view": Kind.NAME,
     "partition": Kind.PLAIN,
     "key": Kind.PLAIN,
+    "sql_query": Kind.PLAIN,
 }
 
+NAMING_OPTIONS: Final = frozenset({"dead_letters", MADE_BY, "settings_of", "topic"})
+"""Options of pipelines and tables that name something."""
+NAMING_NOTHING: Final = frozenset({("dead_letters", "none")})
+
 _BY_NAME: Final[Mapping[str, Kind]] = {
-    **dict.fromkeys(("topic", "group", "transactional_id", "key_subject", "value_subject"), Kind.NAME),
-    **dict.fromkeys(("principal", "groups"), Kind.PRINCIPAL),
+    **dict.fromkeys(
+        ("topic", "group", "transactional_id", "key_subject", "value_subject", "pipeline", "streams", "target"),
+        Kind.NAME,
+    ),
+    **dict.fromkeys(("principal", "groups", "members", "add", "remove", "runs_as", "applied_by"), Kind.PRINCIPAL),
     **dict.fromkeys(("detail", "reason"), Kind.TEXT),
+    "options": Kind.OPTIONS,
     **dict.fromkeys(
         (
             "about",
@@ -107,7 +163,11 @@ _BY_NAME: Final[Mapping[str, Kind]] = {
             "broker_setting",
             "client",
             "cluster_id",
+            "columns",
+            "connector",
+            "covers",
             "cursor",
+            "deletes",
             "default",
             "description",
             "effective_settings",
@@ -118,6 +178,7 @@ _BY_NAME: Final[Mapping[str, Kind]] = {
             "health",
             "host",
             "http",
+            "from_",
             "id",
             "instance",
             "json",
@@ -125,6 +186,8 @@ _BY_NAME: Final[Mapping[str, Kind]] = {
             "key",
             "key_encoding",
             "key_id",
+            "kind",
+            "level",
             "limits",
             "listener",
             "mechanisms",
@@ -132,21 +195,39 @@ _BY_NAME: Final[Mapping[str, Kind]] = {
             "metadata",
             "operation",
             "password",
+            "notes",
+            "outcome",
             "path",
             "pattern",
             "permission",
+            "phase",
+            "progress",
             "protocol",
             "protocol_type",
+            "query",
+            "query_id",
             "request_id",
             "resource_type",
+            "row",
+            "rows",
             "settings",
+            "signature",
+            "sql",
             "start",
+            "starting",
             "state",
+            "statements",
+            "store",
+            "supervisor",
+            "tables",
             "text",
             "title",
+            "topic_id",
             "type",
+            "upserts",
             "value",
             "version",
+            "wish",
         ),
         Kind.PLAIN,
     ),
@@ -158,7 +239,17 @@ _SPECIAL: Final[Mapping[tuple[str, str], Kind | None]] = {
     ("TopicDetails", "name"): Kind.NAME,
     ("NewUser", "name"): Kind.NAME,
     ("UserView", "name"): Kind.NAME,
+    ("PipelineView", "name"): Kind.NAME,
+    ("TableView", "name"): Kind.NAME,
+    ("ViewView", "name"): Kind.NAME,
+    ("RoleView", "name"): Kind.NAME,
     ("SettingView", "name"): Kind.PLAIN,
+    ("ReadPlanQuestion", "cursor"): Kind.NAME,
+    ("ReadPlanView", "next"): Kind.NAME,
+    ("EventView", "text"): Kind.TEXT,
+    ("StatusView", "error"): Kind.TEXT,
+    ("TablesAnswer", "tables"): None,
+    ("PutAnswer", "pipeline"): None,
     ("TransactionsQuery", "cursor"): Kind.NAME,
     ("TransactionViews", "cursor"): Kind.NAME,
     ("RuleQuery", "principal"): Kind.PLAIN,  # access rules, which handlers translate
@@ -277,10 +368,26 @@ def _enter(tenant: str, plan: Plan, value: Any) -> Any:
         case Kind.PRINCIPAL:
             kind, colon, name = value.partition(":")
             return f"{kind}:{qualified(tenant, name)}" if colon and name else value
+        case Kind.OPTIONS:
+            return {name: qualified(tenant, text) if _names(name, text) else text for name, text in value.items()}
     return value
 
 
+def _names(option: str, value: str) -> bool:
+    return bool(value) and option in NAMING_OPTIONS and (option, value) not in NAMING_NOTHING
+
+
 # --- answers
+
+
+def shown(tenant: str, value: msgspec.Struct) -> Mapping[str, Any]:
+    """A value as the tenant's users see it, as JSON; it is the tenant's."""
+    plan = _planned(type(value))
+    assert plan is not None
+    left = _leave(tenant, plan, Raw(msgspec.json.encode(value)))
+    assert left is not None
+    decoded: Mapping[str, Any] = msgspec.json.decode(left)
+    return decoded
 
 
 def leave(tenant: str, operation: Operation[Any, Any], answer: Response) -> Response:
@@ -291,13 +398,23 @@ def leave(tenant: str, operation: Operation[Any, Any], answer: Response) -> Resp
         answer.headers["location"] = without_tenant(tenant, answer.headers["location"])
     if operation.answer is None or not answer.body or answer.media_type != JSON:
         return answer
-    body: Raw | None = Raw(answer.body)
-    for kind in dict.fromkeys((operation.answer, operation.also_answer)):
-        if kind is not None and body is not None and (plan := _planned(kind)) is not None:
-            body = _leave(tenant, plan, body)
-    answer.body = bytes(body or b"{}")
+    plan = _planned(_kind_of(operation, answer.body))
+    if plan is not None:
+        answer.body = bytes(_leave(tenant, plan, Raw(answer.body)) or b"{}")
     answer.headers["content-length"] = str(len(answer.body))
     return answer
+
+
+def _kind_of(operation: Operation[Any, Any], body: bytes | memoryview) -> type[msgspec.Struct]:
+    """Which of an operation's answers this is."""
+    assert operation.answer is not None
+    if operation.also_answer is None:
+        return operation.answer
+    try:
+        msgspec.json.decode(body, type=operation.also_answer)
+    except msgspec.ValidationError:
+        return operation.answer
+    return operation.also_answer
 
 
 def _leave(tenant: str, plan: Plan, raw: Raw) -> Raw | None:
@@ -309,6 +426,8 @@ def _leave(tenant: str, plan: Plan, raw: Raw) -> Raw | None:
     if isinstance(plan, _List):
         items = (_leave(tenant, plan.item, each) for each in msgspec.json.decode(raw, type=list[Raw]))
         return Raw(msgspec.json.encode([each for each in items if each is not None]))
+    if plan is Kind.OPTIONS:
+        return _leave_options(tenant, msgspec.json.decode(raw, type=dict[str, str]))
     value = msgspec.json.decode(raw, type=str)
     shown = _SHOWN[plan](tenant, value) if value else value
     return None if shown is None else Raw(msgspec.json.encode(shown))
@@ -322,6 +441,11 @@ def _leave_struct(tenant: str, plan: _Struct, raw: Raw) -> Raw | None:
                 return None
             values[name] = shown
     return Raw(msgspec.json.encode(values))
+
+
+def _leave_options(tenant: str, options: Mapping[str, str]) -> Raw:
+    shown = {name: unqualified(tenant, text) if _names(name, text) else text for name, text in options.items()}
+    return Raw(msgspec.json.encode({name: text for name, text in shown.items() if text is not None}))
 
 
 def _unqualified_principal(tenant: str, text: str) -> str | None:

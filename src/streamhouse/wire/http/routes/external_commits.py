@@ -19,7 +19,7 @@ from streamhouse.broker.broker import Broker
 from streamhouse.broker.external_commits.commit_request import ExternalCommitRequest, RunRequest, SegmentRequest
 from streamhouse.model.access import ANY, ResourceType
 from streamhouse.model.access import Operation as AclOperation
-from streamhouse.model.external_commit import CommittedRange, QueryId, StoredCommit
+from streamhouse.model.external_commit import CommittedRange, QueryId, StoredCommit, query_of
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.needs import needs
 from streamhouse.model.pipeline import Fence, PipelineName
@@ -119,13 +119,13 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             call.access.require_topic(AclOperation.WRITE, topic)
         if call.body.fence is not None:
             await require_pipeline(broker, call.access, call.body.fence.pipeline)
-        done = await broker.commits.commit(_commit_request(call.body))
+        done = await broker.commits.commit(_commit_request(call.body, call.caller.tenant))
         return json_response(CommitView(placed=_placed_views(done), replayed=done.is_replayed))
 
     async def get_last_commit(call: Call[NoQuery, None]) -> Response:
         if not call.access.allows_any(AclOperation.WRITE, ResourceType.TOPIC):
             call.access.require_topic(AclOperation.WRITE, ANY)
-        last = await broker.commits.last(QueryId(str(call.path["query"])))
+        last = await broker.commits.last(query_of(call.caller.tenant, str(call.path["query"])))
         for each in last.placed:
             call.access.require_topic(AclOperation.WRITE, each.topic)
         progress = None if last.progress is None else msgspec.json.decode(last.progress)
@@ -161,9 +161,10 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     ]
 
 
-def _commit_request(request: CommitRequest) -> ExternalCommitRequest:
+def _commit_request(request: CommitRequest, tenant: str) -> ExternalCommitRequest:
     return ExternalCommitRequest(
-        query=QueryId(request.query),
+        query=query_of(tenant, request.query),
+        written_by=QueryId(request.query),
         epoch=request.epoch,
         progress=None if request.progress is None else msgspec.json.encode(request.progress).decode(),
         segments=tuple(map(_segment, request.segments)),

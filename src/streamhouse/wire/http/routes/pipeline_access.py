@@ -1,6 +1,6 @@
 """Access to pipelines: who may act for one, and what its owner must be allowed for it to run.
 
-Owns        checking a new definition against the rights of the user it will run as
+Owns        checking a new definition against the rights of the user it will run as; which names it may have
 Leaves      checking each request of the running pipeline to the operations that it calls, as its owner
 
 A definition names what it reads as far as its text was analysed, and a client may leave that out. So this check tells
@@ -8,14 +8,17 @@ users early; what holds is that a pipeline acts with the rights of its owner whi
 """
 
 from dataclasses import replace
+from typing import Any
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.security.security import Security
-from streamhouse.errors import UnknownPipeline, UnknownTable
+from streamhouse.errors import AccessDenied, InvalidDefinition, UnknownPipeline, UnknownTable
 from streamhouse.model.access import ANONYMOUS, CLUSTER, Caller, Operation, Resource, ResourceType
 from streamhouse.model.pipeline import Definition, Kind, PipelineName
 from streamhouse.model.table import Connector
+from streamhouse.model.tenant import SEPARATOR, bare, tenant_of
 from streamhouse.wire.authorization import RequestAccess
+from streamhouse.wire.http.operations import Call
 
 
 async def require_pipeline(broker: Broker, access: RequestAccess, name: str) -> None:
@@ -87,6 +90,24 @@ async def _require_table(broker: Broker, access: RequestAccess, operation: Opera
     else:
         right = Operation.CREATE if operation is Operation.WRITE else Operation.DESCRIBE
         access.require(right, ResourceType.TABLE, name)
+
+
+def require_own_name(call: Call[Any, Any], name: str) -> None:
+    """Raise `InvalidDefinition` unless what the caller makes may have this name: what is a tenant's, its users make."""
+    if tenant_of(name) != call.caller.tenant:
+        raise InvalidDefinition(f"what has this name is a tenant's, and made by its users; name={name}")
+    if SEPARATOR in bare(name):
+        raise InvalidDefinition(f"{SEPARATOR} is in no name; name={name}")
+
+
+def require_delegation(broker: Broker, access: RequestAccess) -> None:
+    """Raise `AccessDenied` for a tenant's user for whom no process can act: one that acted as itself would see names of
+    all tenants."""
+    security = broker.security
+    if access.caller.tenant and not (security.access.is_enabled and security.tokens is not None):
+        raise AccessDenied(
+            access.caller.principal, operation="use", resource_type="without access control", name="Spark"
+        )
 
 
 def owner_of(access: RequestAccess) -> RequestAccess:

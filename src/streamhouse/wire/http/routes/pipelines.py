@@ -31,7 +31,12 @@ from streamhouse.wire.http.operations import (
     Operation,
     json_response,
 )
-from streamhouse.wire.http.routes.pipeline_access import require_definition, require_shown
+from streamhouse.wire.http.routes.pipeline_access import (
+    require_definition,
+    require_delegation,
+    require_own_name,
+    require_shown,
+)
 from streamhouse.wire.http.routes.pipeline_types import (
     EventsAnswer,
     PipelineDefinition,
@@ -91,6 +96,8 @@ class PipelineCalls:
         return json_response(pipeline_view(await self._pipelines.find(name)))
 
     async def put_pipeline(self, call: Call[NoQuery, PipelineDefinition]) -> Response:
+        require_own_name(call, _name(call))
+        require_delegation(self._broker, call.access)
         request = requested_pipeline(_name(call), call.body, runs_as=call.caller.principal)
         await require_definition(self._broker, call.access, request.definition)
         outcome, stored = await self._pipelines.put(request)

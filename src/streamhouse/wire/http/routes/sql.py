@@ -36,6 +36,7 @@ from streamhouse.wire.http.operations import (
     Operation,
     json_response,
 )
+from streamhouse.wire.http.routes.pipeline_access import require_delegation
 from streamhouse.wire.http.routes.tables import ColumnView
 from streamhouse.wire.http.sql_proxy import SqlProxy
 
@@ -116,10 +117,12 @@ class SqlCalls:
     """Operations that are forwarded to SQL workers."""
 
     def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         self._settings = broker.settings.sql
         self._proxy = SqlProxy(self._settings, broker.sql, broker.security.tokens, ca=broker.settings.security.tls_ca)
 
     async def ask_sql(self, call: Call[NoQuery, Question]) -> Response:
+        require_delegation(self._broker, call.access)
         request = msgspec.structs.asdict(call.body)
         request["max_rows"] = min(call.body.max_rows or self._settings.rows, self._settings.max_rows)
         request["timeout_s"] = min(call.body.timeout_s or self._settings.timeout_s, self._settings.timeout_s)
@@ -127,11 +130,13 @@ class SqlCalls:
         return await self._proxy.ask(call.request, "/v1/sql", body, caller=call.caller, timeout_s=request["timeout_s"])
 
     async def validate_sql(self, call: Call[NoQuery, Text]) -> Response:
+        require_delegation(self._broker, call.access)
         body = msgspec.json.encode(call.body)
         timeout_s = self._settings.timeout_s
         return await self._proxy.ask(call.request, "/v1/sql/validate", body, caller=call.caller, timeout_s=timeout_s)
 
     async def complete_sql(self, call: Call[NoQuery, None]) -> Response:
+        require_delegation(self._broker, call.access)
         timeout_s = self._settings.timeout_s
         return await self._proxy.ask(call.request, "/v1/sql/complete", None, caller=call.caller, timeout_s=timeout_s)
 

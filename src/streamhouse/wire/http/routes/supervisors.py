@@ -16,6 +16,8 @@ from streamhouse.model.access import ANONYMOUS, SUPERVISOR, ResourceType
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.needs import needs, processes_only
 from streamhouse.model.pipeline import Heartbeat, StoredPipeline, Supervisor, SupervisorId
+from streamhouse.model.tenant import tenant_of
+from streamhouse.wire.http import tenants
 from streamhouse.wire.http.errors import Unprocessable
 from streamhouse.wire.http.operations import MAX_INT, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.routes.pipeline_access import refusal_of
@@ -35,12 +37,14 @@ class HeartbeatRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class AssignedPipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """`lineage` is the same for all pipelines of this name in this cluster: among them, a larger epoch is later.
+    """`name` is the pipeline's in this cluster; `pipeline` has all names as its owner knows them.
 
+    `lineage` is the same for all pipelines of this name in this cluster: among them, a larger epoch is later.
     `token`: with it the pipeline reads and writes as its owner, for a few minutes; empty where nobody logs in.
     `refusal`: why it may not run now.
     """
 
+    name: str
     epoch: int
     lineage: str
     pipeline: PipelineView
@@ -141,10 +145,14 @@ def _assigned(stored: StoredPipeline, broker: Broker) -> AssignedPipeline:
     definition, tokens = stored.pipeline.definition, broker.security.tokens
     refusal = refusal_of(broker.security, definition) if broker.security.access.is_enabled else ""
     token = "" if tokens is None or refusal else tokens.make(definition.runs_as or ANONYMOUS)
+    view = pipeline_view(stored)
+    if tenant := tenant_of(stored.name):
+        view = msgspec.convert(tenants.shown(tenant, view), PipelineView)
     return AssignedPipeline(
+        name=stored.name,
         epoch=stored.owner.epoch,
         lineage=f"{stored.name}@{broker.cluster_id}",
-        pipeline=pipeline_view(stored),
+        pipeline=view,
         token=token,
         refusal=refusal,
     )

@@ -14,16 +14,20 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
+from streamhouse.errors import AccessDenied
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
 from streamhouse.model.needs import Needs, Right, needs
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.http.operations import Call, NoQuery, Operation, json_response
+from streamhouse.wire.http.routes.pipeline_access import require_own_name
 
 TAG: Final = "tables"
 WITHOUT_DEFINITION: Final = "on the topic or the view, where the name has no definition"
 KINDS: Final = (ResourceType.TABLE, ResourceType.TOPIC, ResourceType.VIEW)
+OF_TENANTS: Final = (Connector.TOPIC, Connector.CONSOLE, Connector.VIEW)
+"""Tables of others are on disks, in buckets or databases where names of tenants mean nothing."""
 MAX_COLUMNS: Final = 10_000
 ColumnName = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"^[^\x00]*\Z")]
 SqlText = Annotated[str, Meta(pattern=r"^[^\x00]*\Z")]
@@ -88,6 +92,11 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
 
     async def put_table(call: Call[NoQuery, TableDefinition]) -> Response:
         body = call.body
+        require_own_name(call, _name(call))
+        if call.caller.tenant and body.connector not in OF_TENANTS:
+            raise AccessDenied(
+                call.caller.principal, operation=f"create-{body.connector}", resource_type="table", name=_name(call)
+            )
         table = Table(
             name=_name(call),
             connector=body.connector,
