@@ -12,6 +12,7 @@ from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_p
 from tests.support.agent import LiveAgent
 from tests.support.browser import FLAGS, find_browser
 
+SETTINGS: Final = ("--set", "groups.initial_rebalance_delay_s=0", "--set", "http.console_tail_records=5")
 HOSTILE: Final = "<img src=x onerror=\"document.title='hacked'\">"
 PAGES: Final = (
     "overview", "topics", "groups", "schemas", "transactions", "pipelines", "sql", "tables", "agents", "security",
@@ -21,7 +22,7 @@ PAGES: Final = (
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAgent]:
-    with LiveAgent(tmp_path_factory.mktemp("console") / "data", "--set", "groups.initial_rebalance_delay_s=0") as agent:
+    with LiveAgent(tmp_path_factory.mktemp("console") / "data", *SETTINGS) as agent:
         fill(f"http://{agent.http}")
         yield agent
 

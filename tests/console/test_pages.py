@@ -108,6 +108,13 @@ async def test_records_come_live_and_are_produced(origin: str, page: Page) -> No
     await page.get_by_role("button", name="Write this record").click()
     await expect(page.locator(".toasts")).to_contain_text("Written to partition")
     await expect(page.locator("tbody tr").first).to_contain_text('{"made":"here"}')
+    async with httpx.AsyncClient(base_url=origin) as http:
+        records = [{"value": number} for number in range(9)]
+        (await http.post("/v1/topics/orders/records", json={"records": records})).raise_for_status()
+    await expect(page.locator("main")).to_contain_text("stopped after 5 records of all partitions")
+    await expect(page.locator(".more .live")).to_have_text("stopped at the cap")
+    await page.get_by_role("button", name="Go on").click()
+    await expect(page.locator(".more .live")).to_have_text("live")
 
 
 async def test_records_are_downloaded(origin: str, page: Page) -> None:
@@ -149,11 +156,20 @@ async def test_records_are_downloaded_as_parquet(origin: str, page: Page) -> Non
     assert {row["partition"] for row in rows} == {0}
 
 
-async def test_a_table_shows_the_pipelines_that_write_and_read_it(origin: str, page: Page) -> None:
+async def test_a_pipeline_shows_its_versions_and_a_table_the_pipelines_of_it(origin: str, page: Page) -> None:
     text = "CREATE PIPELINE copies AS INSERT INTO copied SELECT * FROM STREAM(orders)"
     async with httpx.AsyncClient(base_url=origin) as http:
         body = {"kind": "sql", "text": text, "target": "copied"}
         (await http.put("/v1/pipelines/copies", json=body)).raise_for_status()
+        (await http.put("/v1/pipelines/copies", json={**body, "options": {"trigger": "1 minute"}})).raise_for_status()
+    versions = page.locator("section", has_text="Versions of the definition")
+    await page.goto(f"{origin}/console/pipelines/copies")
+    await expect(versions.locator("tbody tr")).to_have_count(2)
+    await expect(versions.locator("tbody tr").first).to_contain_text(
+        re.compile(r"2.*current.*User:.*another options", re.S)
+    )
+    await versions.get_by_role("button", name="Details").first.click()
+    await expect(versions.locator(".diff .add")).to_have_text("+ trigger = 1 minute")
     rows = page.locator("section", has_text="write or read it").locator("tbody tr")
     await page.goto(f"{origin}/console/tables/orders")
     await expect(rows).to_contain_text(["reads"])

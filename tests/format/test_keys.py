@@ -13,11 +13,13 @@ from streamhouse.format.object_keys import (
     WAL_PREFIX,
     ExternalSegmentName,
     ObjectName,
+    SegmentOrigin,
     external_segment_key,
     parse_external_segment_key,
     parse_segment_key,
     parse_wal_key,
     segment_key,
+    segment_origin,
     wal_key,
 )
 from streamhouse.model.external_commit import QueryId
@@ -103,3 +105,18 @@ def test_only_session_ids_make_keys(session: str) -> None:
 def test_only_sequences_in_range_make_keys(sequence: int) -> None:
     with pytest.raises(Internal):
         wal_key(SESSION, sequence)
+
+
+@pytest.mark.parametrize(
+    ("key", "origin"),
+    [
+        (f"segments/{SESSION}/00000000000000000042", SegmentOrigin.FLUSHED),
+        (f"segments/{SESSION}/01000000001000000000", SegmentOrigin.RECOVERED),
+        (f"segments/{SESSION}/09223372036854775807", SegmentOrigin.RECOVERED),
+        (f"segments/{SESSION}/09223372036854775808", SegmentOrigin.REWRITTEN),
+        (f"wal/{SESSION}/00000000000000000042", SegmentOrigin.WAL),
+        (f"placed/{UUID}/00000000000000000007/{'ab' * 16}", SegmentOrigin.EXTERNAL),
+    ],
+)
+def test_a_key_tells_how_its_records_came_there(key: str, origin: SegmentOrigin) -> None:
+    assert segment_origin(key) is origin

@@ -106,7 +106,7 @@ class Broker:
         # Both at any agent, for HTTP and gRPC; and read plans for jobs.
         self.records = RecordService(dependencies, self)
         self.group_lag = GroupLagMonitor(dependencies, self, reader=self.records.lag_reader)
-        self.run_listing = RunListing(dependencies)
+        self.run_listing = RunListing(dependencies, reader=self.reader)
         self.settled = StableFlushedOffset(dependencies, reader=self.reader)
         self.plans = ReadPlans(
             dependencies, catalog=self.catalog, settled=self.settled, stable_end=self.records.stable_end

@@ -131,6 +131,9 @@ class HttpSettings(Section, frozen=True, kw_only=True):
     console_read_only: Annotated[
         bool, about("the console offers and sends no changes; who may do what is for access rules to say")
     ] = False
+    console_tail_records: Annotated[
+        int, about("records after which the console's live tail stops, until somebody lets it go on", gt=0)
+    ] = 20_000
     max_connections: Annotated[int, about("maximum open connections; further ones are closed at once", gt=0)] = 2000
     max_connections_per_ip: Annotated[
         int,

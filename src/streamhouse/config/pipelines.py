@@ -12,6 +12,9 @@ from streamhouse.config.fields import MIB, Section, about
 class PlanSettings(Section, frozen=True, kw_only=True):
     max_runs: Annotated[int, about("maximum runs in one read plan", gt=0)] = 10_000
     max_partitions: Annotated[int, about("maximum partitions of one read plan", gt=0)] = 1000
+    max_block_indexes: Annotated[
+        int, about("runs of one page of `GET /v1/segments` whose block indexes are read", gt=0, le=10_000)
+    ] = 100
     questions_at_once: Annotated[int, about("concurrent requests to leaders for end offsets", gt=0)] = 64
     settled_kept: Annotated[int, about("partitions whose last stable flushed offset an agent remembers", gt=0)] = (
         100_000

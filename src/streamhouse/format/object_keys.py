@@ -10,6 +10,7 @@ Sequences are zero-padded, so that listing order is writing order.
 import hashlib
 import re
 import uuid
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 from streamhouse.errors import Internal
@@ -30,6 +31,10 @@ ENCRYPTED_PREFIXES: Final = (SEGMENTS_PREFIX, WAL_PREFIX, PLACED_PREFIX, ASIDE_P
 """Prefixes of objects with records. All other objects have none and are never encrypted."""
 
 MAX_SEQUENCE: Final = 2**64 - 1
+RECOVERED_SEQUENCES: Final = 10**18
+"""Segments that a recovery makes of a session's WAL count from here."""
+REWRITTEN_SEQUENCES: Final = 2**63
+"""Segments that merging and compaction make count from here."""
 MAX_EPOCH: Final = 2**63 - 1
 _SESSION: Final = re.compile(r"s-[0-9a-f]{32}")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -37,6 +42,16 @@ _UNIQUE: Final = re.compile(r"[0-9a-f]{32}")
 _PLACED: Final = re.compile(rf"({_UUID.pattern})/([0-9]{{20}})/({_UNIQUE.pattern})")
 _KEY: Final = re.compile(r"(s-[0-9a-f]{32})/([0-9]{20})")
 _NUMBER: Final = re.compile(r"[0-9]{20}")
+
+
+class SegmentOrigin(StrEnum):
+    """How the records of an object came into it."""
+
+    FLUSHED = "flushed"
+    RECOVERED = "recovered"  # from the WAL of a dead session
+    REWRITTEN = "rewritten"  # merged or compacted by an agent
+    WAL = "wal"  # a WAL object, registered as it was
+    EXTERNAL = "external"  # a commit or a maintenance job of Spark
 
 
 class ObjectName(NamedTuple):
@@ -88,6 +103,18 @@ def parse_external_segment_key(key: str) -> ExternalSegmentName | None:
     if match is None or int(match[3]) > MAX_EPOCH:
         return None
     return ExternalSegmentName(QueryId(match[1]), int(match[3]), match[4])
+
+
+def segment_origin(key: str) -> SegmentOrigin:
+    """The origin of the records in an object that a run refers to."""
+    if key.startswith(WAL_PREFIX):
+        return SegmentOrigin.WAL
+    name = parse_segment_key(key)
+    if name is None:
+        return SegmentOrigin.EXTERNAL
+    if name.sequence >= REWRITTEN_SEQUENCES:
+        return SegmentOrigin.REWRITTEN
+    return SegmentOrigin.RECOVERED if name.sequence >= RECOVERED_SEQUENCES else SegmentOrigin.FLUSHED
 
 
 def wal_key(session_id: SessionId, sequence: int) -> str:

@@ -8,12 +8,11 @@ import pytest
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.maintenance.compaction import due_for_compaction
-from streamhouse.broker.maintenance.run_rewriter import REWRITTEN_SEQUENCES
 from streamhouse.config import CompactionSettings, FlushSettings, RetentionSettings
 from streamhouse.errors import CorruptObject, SessionLost, Unavailable
 from streamhouse.format.batch import iter_batches
 from streamhouse.format.compression import Codec
-from streamhouse.format.object_keys import parse_segment_key
+from streamhouse.format.object_keys import REWRITTEN_SEQUENCES, parse_segment_key
 from streamhouse.format.records import Record, build_batch
 from streamhouse.model.cluster import SessionState
 from streamhouse.model.names import PartitionId

@@ -106,6 +106,20 @@ async def test_segments_are_listed_in_pages_that_leave_nothing_out(broker: Broke
     assert found == [(0, 0), (0, 1), *((2, base) for base in range(5))]
 
 
+async def test_segments_tell_their_origin_and_compression(
+    world: World, broker: Broker, http: httpx.AsyncClient
+) -> None:
+    await flushed(broker, TopicPartition("orders", 0), b"x" * 10_000)
+    await flushed(broker, TopicPartition("orders", 1), b"y")
+    (plain, _) = (await http.get("/v1/segments", params={"topic": "orders"})).json()["segments"]
+    assert (plain["origin"], plain["blocks"]) == ("flushed", None)
+    params = {"topic": "orders", "blocks": "true"}
+    (large, small) = (await http.get("/v1/segments", params=params)).json()["segments"]
+    assert (large["blocks"]["blocks"], large["blocks"]["lz4_blocks"]) == (1, 1)
+    assert large["bytes"] < 1000 < 10_000 < large["blocks"]["raw_bytes"] < 10_200
+    assert small["blocks"]["raw_bytes"] >= small["bytes"]
+
+
 @pytest.mark.parametrize("cursor", ["orders", "orders:0", "orders:0:0:0", "orders:0:-1", "²:²:²", "x" * 400])
 async def test_a_cursor_of_nobody_is_refused(http: httpx.AsyncClient, cursor: str) -> None:
     answer = await http.get("/v1/segments", params={"cursor": cursor})

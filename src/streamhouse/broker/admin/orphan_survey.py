@@ -13,6 +13,7 @@ from streamhouse.broker.wal.disk_recovery import DiskWalRecovery
 from streamhouse.errors import CorruptObject
 from streamhouse.format.object_keys import (
     PLACED_PREFIX,
+    REWRITTEN_SEQUENCES,
     SEGMENTS_PREFIX,
     WAL_PREFIX,
     parse_external_segment_key,
@@ -33,8 +34,6 @@ from streamhouse.stores.objects.base import ObjectMeta, ObjectStore
 
 SUFFIX_BYTES: Final = 64 * 1024
 PAGE: Final = 1000
-REWRITTEN_SEQUENCES: Final = 2**63
-"""First number of objects written by merging and compaction (docs/formats/object-keys.md)."""
 
 OnProgress = Callable[[str, int], None]
 """Reports progress: what is being read, and how many so far."""

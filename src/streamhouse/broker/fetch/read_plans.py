@@ -19,8 +19,10 @@ from typing import Final, NamedTuple
 
 from streamhouse.broker.catalog.topic_catalog import TopicCatalog
 from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.broker.segments.transaction_isolation import StableFlushedOffset, aborted_within
-from streamhouse.errors import InvalidPartitions, UnknownTopic
+from streamhouse.errors import InvalidPartitions, StreamhouseError, UnknownTopic
+from streamhouse.format.block import LZ4
 from streamhouse.format.transactions import AbortedTransactions
 from streamhouse.model.cluster import PartitionState
 from streamhouse.model.fetch import OffsetResult
@@ -253,9 +255,19 @@ class RunPage:
     next: RunCursor | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunBlocks:
+    """A run's blocks: how many, how many of them agents compressed, and their bytes as batches."""
+
+    blocks: int
+    lz4_blocks: int
+    raw_bytes: int
+
+
 class RunListing:
-    def __init__(self, dependencies: Dependencies) -> None:
+    def __init__(self, dependencies: Dependencies, *, reader: SegmentReader) -> None:
         self._metadata = dependencies.metadata
+        self._reader = reader
         self._settings = dependencies.settings.plans
 
     def __repr__(self) -> str:
@@ -276,6 +288,23 @@ class RunListing:
             return RunPage(runs=runs, next=next((cursor for _, cursor in cursors), None))
         last, run = runs[-1]
         return RunPage(runs=runs, next=RunCursor(last, run.end))
+
+    async def blocks(self, runs: Sequence[Run]) -> Sequence[RunBlocks | None]:
+        """By each run's block index: one ranged GET, unless it is cached. None for those that can't be read."""
+        async with asyncio.TaskGroup() as reads:
+            tasks = [reads.create_task(self._blocks(run)) for run in runs]
+        return [task.result() for task in tasks]
+
+    async def _blocks(self, run: Run) -> RunBlocks | None:
+        try:
+            blocks = (await self._reader.index(run)).blocks
+        except StreamhouseError:
+            return None
+        return RunBlocks(
+            blocks=len(blocks),
+            lz4_blocks=sum(block.codec == LZ4 for block in blocks),
+            raw_bytes=sum(block.raw_bytes for block in blocks),
+        )
 
 
 def _cursors(topics: Sequence[Topic], begin: RunCursor | None) -> Iterator[tuple[PartitionId, RunCursor]]:

@@ -27,7 +27,7 @@ from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.broker.segments.transaction_isolation import aborted_within
 from streamhouse.errors import CorruptObject, Unavailable
 from streamhouse.format.batch import Buffer
-from streamhouse.format.object_keys import segment_key
+from streamhouse.format.object_keys import REWRITTEN_SEQUENCES, segment_key
 from streamhouse.format.run_index import decode_run_index
 from streamhouse.format.run_rewrite import RewrittenRun, Source, decode_run_blocks, group_adjacent_blocks, run_inputs
 from streamhouse.format.segment import encode_segment
@@ -89,9 +89,6 @@ def _flushed_aborted(item: PartitionLog) -> list[AbortedTransaction]:
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-REWRITTEN_SEQUENCES: Final = 2**63
-"""First number of rewritten objects, far above those of flushes and recoveries of the same session."""
 
 TRIES: Final = 3
 

@@ -27,7 +27,7 @@ from streamhouse.config import FlushSettings
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.format.batch import BatchHeader, Buffer, read_header
 from streamhouse.format.loss_report import PartitionLoss
-from streamhouse.format.object_keys import segment_key
+from streamhouse.format.object_keys import RECOVERED_SEQUENCES, segment_key
 from streamhouse.format.producer_snapshot import encode_producers
 from streamhouse.format.segment import EncodedSegment, RunInput, encode_segment
 from streamhouse.format.wal_file import WalEntry
@@ -39,8 +39,6 @@ from streamhouse.stores.objects.base import ObjectMissing
 
 log = logging.getLogger(__name__)
 
-RECOVERED_SEQUENCES: Final = 10**18
-"""First number of recovered segments of a session, above all that it wrote itself."""
 MAX_GAPS: Final = 100
 """Maximum gaps of one partition in a report."""
 

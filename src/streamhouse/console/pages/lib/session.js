@@ -19,7 +19,7 @@ const PENDING = "streamhouse.pending";
 export const RETURN_PATH = "/console/login";
 
 export const needsLogin = createStore(false);
-export const ways = createStore({ provider: null, read_only: false });
+export const ways = createStore({ provider: null, read_only: false, tail_records: 1000 });
 export const isReadOnly = createStore(false);
 
 export const authorization = () => (login ? { authorization: `Bearer ${login.token}` } : {});

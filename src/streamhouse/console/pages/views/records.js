@@ -5,14 +5,15 @@ import { number, preciseTime } from "../lib/format.js";
 import { useData } from "../lib/live.js";
 import { setQuery, useQuery } from "../lib/router.js";
 import { PAGE, read, readPage } from "../lib/records.js";
-import { Action, Card, Choice, Empty, Failure, Field, Loaded } from "../ui/parts.js";
+import { ways } from "../lib/session.js";
+import { Action, Card, Choice, Empty, Failure, Field, Loaded, Notice } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
 import { toast } from "../ui/toasts.js";
 import { RecordDetail } from "./record.js";
 
 const FROM = [["end", "Newest first"], ["start", "From the start"], ["offset", "From an offset"], ["time", "From a time"], ["live", "Live"]];
 const TAIL_KEPT = 500;
-const TAIL_LIMIT = 20000;
+const TAIL_BYTES = 32 * 1024 * 1024; // of what the newest take, as text
 const DOWNLOAD_RECORDS = 100000;
 const DOWNLOAD_BYTES = 64 * 1024 * 1024;
 const RECORD_BYTES = 100; // of what a record takes besides its key and value
@@ -85,7 +86,7 @@ function Tail({ topic, partition, filter }) {
     follow(topic, partition, controller.signal, {
       onState: setState,
       onRecords: (records, seen) => {
-        setShown((before) => [...records.reverse(), ...before].slice(0, TAIL_KEPT));
+        setShown((before) => newest([...records.reverse(), ...before]));
         setCount(seen);
       },
       onError: setError,
@@ -101,28 +102,47 @@ function Tail({ topic, partition, filter }) {
     <div class="more row"><span class="live ${isLive ? "" : "is-off"}">${state}</span><span class="muted small">${number(count)} records; the newest ${number(TAIL_KEPT)} are kept</span>
       ${isLive ? html`<button type="button" class="button tiny" onClick=${() => { abort.current.abort(); setState("stopped"); }}>Stop</button>`
         : html`<button type="button" class="button tiny" onClick=${restart}>Go on</button>`}</div>
+    ${state === CAPPED && html`<div class="more"><${Notice} kind="warn">The live tail stopped after ${number(ways.get().tail_records)} records of all partitions, the cap that this agent sets (<code>http.console_tail_records</code>). “Go on” begins with what comes from now on.</${Notice}></div>`}
     <${Table} label="Records" columns=${COLUMNS} rows=${shown} rowKey=${keyOf} filter=${filter} urlSort=${false} detail=${detailOf(topic)} empty="Waiting for records…" />`;
 }
 
+const CAPPED = "stopped at the cap";
+
+const sizeOf = (record) => (record.value?.length ?? 4) + (record.key?.length ?? 4) + RECORD_BYTES;
+
+// The newest first, as many as a page may hold, at least one.
+function newest(records) {
+  let size = 0;
+  const end = records.findIndex((each) => (size += sizeOf(each)) > TAIL_BYTES);
+  return records.slice(0, Math.min(TAIL_KEPT, end < 0 ? TAIL_KEPT : Math.max(1, end)));
+}
+
 async function follow(topic, partition, signal, { onState, onRecords, onError }) {
-  let seen = 0;
+  const cap = ways.get().tail_records;
+  let [seen, received, size] = [0, 0, 0];
   let waiting = [];
   const paint = () => {
-    if (waiting.length) onRecords(waiting.splice(0).slice(-TAIL_KEPT), seen);
+    if (waiting.length) onRecords(waiting.splice(0), seen);
+    size = 0;
     if (!signal.aborted) setTimeout(paint, 150);
   };
   try {
     onState("live");
     paint();
-    const query = { from: "latest", limit: TAIL_LIMIT, key_format: "base64", value_format: "base64" };
+    const query = { from: "latest", limit: cap, key_format: "base64", value_format: "base64" };
     for await (const line of lines("GET", path("v1", "topics", topic, "records"), { query, signal })) {
       if (line.error) throw new Error(line.error.detail ?? "The stream ended.");
+      received += line.offset === undefined ? 0 : 1;
       if (line.offset === undefined || (partition !== "" && line.partition !== Number(partition))) continue;
       seen += 1;
       waiting.push(line);
-      if (waiting.length > 2 * TAIL_KEPT) waiting = waiting.slice(-TAIL_KEPT);
+      size += sizeOf(line);
+      if (waiting.length > 2 * TAIL_KEPT || size > 2 * TAIL_BYTES) {
+        waiting = newest(waiting.reverse()).reverse();
+        size = waiting.reduce((sum, each) => sum + sizeOf(each), 0);
+      }
     }
-    onState(`stopped after ${number(TAIL_LIMIT)} records`);
+    onState(received >= cap ? CAPPED : "ended by the agent");
   } catch (error) {
     if (signal.aborted) return;
     onState("stopped");
@@ -136,7 +156,7 @@ async function download({ topic, partition, from, offset, at }, format) {
   let size = 0;
   const take = (record) => {
     records.push(format.keep(record));
-    size += (record.value?.length ?? 4) + (record.key?.length ?? 4) + RECORD_BYTES;
+    size += sizeOf(record);
     return records.length < DOWNLOAD_RECORDS && size < DOWNLOAD_BYTES;
   };
   await (partition === "" ? all(topic, from, at, take, format.query) : one(topic, partition, from, offset, at, take, format.query));

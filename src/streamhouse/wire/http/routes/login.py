@@ -30,10 +30,12 @@ class ProviderView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoginView(msgspec.Struct, frozen=True, kw_only=True):
-    """`provider` is null without one. `read_only`: the console offers no changes."""
+    """`provider` is null without one. `read_only`: the console offers no changes. `tail_records`: after so many, a live
+    tail of the console stops."""
 
     provider: ProviderView | None
     read_only: bool
+    tail_records: int
 
 
 class CodeView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,7 +62,8 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             client_id=settings.oauth_client_id,
             scope=" ".join(dict.fromkeys(["openid", *settings.oauth_scope.split()])),
         )
-    view = LoginView(provider=provider, read_only=broker.settings.http.console_read_only)
+    http = broker.settings.http
+    view = LoginView(provider=provider, read_only=http.console_read_only, tail_records=http.console_tail_records)
 
     async def get_login(_: Call[NoQuery, None]) -> Response:
         return json_response(view)
