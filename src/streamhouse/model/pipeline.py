@@ -11,6 +11,8 @@ A batch of a query changes a view in parts, in order, each part in one transacti
 incomplete one may be sent again from its first part, split differently: rows are set, not added to.
 """
 
+import hashlib
+import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -369,3 +371,10 @@ CALLER_HEADER: Final = "streamhouse-caller"
 """The principal on whose behalf an agent sends a query to a SQL worker, percent-encoded."""
 CALLER_TOKEN_HEADER: Final = "streamhouse-caller-token"
 """A token with which the worker acts as that principal, valid for the query's timeout."""
+PROOF_PATH: Final = "/v1/proof"
+
+
+def worker_proof(token: str, nonce: str) -> str:
+    """What only a process that has the worker's token can answer: agents ask for it before they send anything else,
+    because another process may listen at the address of a worker that has died."""
+    return hmac.digest(token.encode(), f"streamhouse sql worker {nonce}".encode(), hashlib.sha256).hex()

@@ -1,6 +1,7 @@
 """A SQL worker without a Spark: it answers what a test wants, on a real port."""
 
 import asyncio
+import hmac
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -23,12 +24,17 @@ ANSWER = {
 }
 
 
+def proof_of(token: str, nonce: str) -> str:
+    return hmac.new(token.encode(), f"streamhouse sql worker {nonce}".encode(), "sha256").hexdigest()
+
+
 class FakeWorker:
     """`asked` is what it was asked. A question that begins with `wait` is answered when `go` is set, `live` never
     ends, and one that begins with `wrong` is refused."""
 
-    def __init__(self) -> None:
+    def __init__(self, token: str = "t") -> None:
         self.port = 0
+        self.token = token
         self.asked: list[dict[str, Any]] = []
         self.tokens: list[str] = []
         self.headers: list[dict[str, str]] = []
@@ -38,6 +44,7 @@ class FakeWorker:
         self.left = asyncio.Event()
         self.app = Starlette(
             routes=[
+                Route("/v1/proof", self.proof),
                 Route("/v1/sql", self.sql, methods=["POST"]),
                 Route("/v1/sql/validate", self.validate, methods=["POST"]),
                 Route("/v1/sql/complete", self.complete),
@@ -52,6 +59,9 @@ class FakeWorker:
     async def until_asked(self, count: int) -> None:
         async with self._changed:
             await self._changed.wait_for(lambda: len(self.asked) >= count)
+
+    async def proof(self, request: Request) -> Response:
+        return Response(proof_of(self.token, request.query_params["nonce"]))
 
     async def sql(self, request: Request) -> Response:
         told = json.loads(await request.body())
@@ -104,8 +114,8 @@ class FakeWorker:
 
 
 @asynccontextmanager
-async def fake_worker() -> AsyncIterator[FakeWorker]:
-    worker = FakeWorker()
+async def fake_worker(token: str = "t") -> AsyncIterator[FakeWorker]:
+    worker = FakeWorker(token)
     listener = socket.create_server(("127.0.0.1", 0))
     worker.port = listener.getsockname()[1]
     server = uvicorn.Server(uvicorn.Config(worker.app, log_config=None, lifespan="off"))

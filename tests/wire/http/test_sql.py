@@ -1,23 +1,26 @@
 """SQL over HTTP: questions are passed to workers, and their answers back."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing, suppress
 
 import httpx
 import pytest
 
 from streamhouse.broker.broker import Broker
+from streamhouse.wire.http import sql_proxy
 from tests.broker.support import World
 from tests.support.agent import free_port
 from tests.wire.http.conftest import Site, StartSite
-from tests.wire.http.fake_worker import ANSWER, FakeWorker, fake_worker
+from tests.wire.http.fake_worker import ANSWER, FakeWorker, fake_worker, proof_of
 
 QUESTION = {"sql": "SELECT 1"}
 
 
 @pytest.fixture
 async def worker() -> AsyncIterator[FakeWorker]:
-    async with fake_worker() as worker:
+    async with fake_worker("token-of-w") as worker:
         yield worker
 
 
@@ -88,11 +91,69 @@ async def test_media_types_headers_and_statuses_are_the_workers(http: httpx.Asyn
 
 async def test_the_least_busy_worker_that_can_be_reached_is_asked(http: httpx.AsyncClient, worker: FakeWorker) -> None:
     await beat(http, f"127.0.0.1:{free_port()}", "a", busy=0)
-    await beat(http, worker.address, "b", busy=1)
+    await beat(http, worker.address, "w", busy=1)
     assert (await http.post("/v1/sql", json=QUESTION)).status_code == 200
-    await http.delete("/v1/sql/workers/b")
+    await http.delete("/v1/sql/workers/w")
     nobody = await http.post("/v1/sql", json=QUESTION)
     assert (nobody.status_code, nobody.json()["title"]) == (503, "NoWorker")
+
+
+@asynccontextmanager
+async def endless_worker(token: str, received: list[bytes]) -> AsyncIterator[str]:
+    """The address of a worker that has this token, and sends interim responses without end in place of an answer."""
+
+    serving: list[asyncio.Task[None]] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError), closing(writer):
+            received.append(await reader.readuntil(b"\r\n\r\n"))
+            if found := re.search(rb"nonce=([0-9a-f]+)", received[-1]):
+                proof = proof_of(token, found[1].decode())
+                writer.write(f"HTTP/1.1 200 OK\r\ncontent-length: {len(proof)}\r\n\r\n{proof}".encode())
+                received.append(await reader.readuntil(b"\r\n\r\n"))
+            while True:
+                writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                await writer.drain()
+                await asyncio.sleep(0.01)
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.append(asyncio.create_task(serve(reader, writer)))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    try:
+        async with server, asyncio.timeout(30):
+            yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        await asyncio.gather(*serving)
+
+
+async def test_nothing_is_sent_to_a_process_that_took_the_address_of_a_dead_worker(http: httpx.AsyncClient) -> None:
+    received: list[bytes] = []
+    async with endless_worker("another", received) as address:
+        await beat(http, address)
+        answers = [
+            await http.post("/v1/sql", json=QUESTION),
+            await http.get("/v1/sql/complete"),
+            await http.delete("/v1/sql/queries/q1"),
+        ]
+    assert [answer.status_code for answer in answers] == [503, 503, 404]
+    assert len(received) == 3
+    for head in received:
+        assert head.startswith(b"GET /v1/proof?nonce=")
+        assert b"authorization" not in head.lower()
+        assert b"streamhouse-caller" not in head.lower()
+
+
+async def test_a_worker_that_never_comes_to_its_answer_is_given_up_in_time(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sends something all the time, so that no single read takes long."""
+    monkeypatch.setattr(sql_proxy, "GRACE_S", 0.0)
+    async with endless_worker("token-of-w", []) as address:
+        await beat(http, address)
+        answer = await http.post("/v1/sql", json={**QUESTION, "timeout_s": 0.2})
+    assert (answer.status_code, answer.json()["title"]) == (504, "QueryTimedOut")
+    assert "worker=w timeout_s=0.2" in answer.json()["detail"]
 
 
 async def test_there_is_a_limit_of_questions_at_once(

@@ -10,6 +10,7 @@ POST   /v1/sql/validate        {"text", "python"}: every statement of a file, wi
 GET    /v1/sql/complete        names of tables, columns and functions
 DELETE /v1/sql/queries/{id}    end a query
 GET    /health                 status and running queries
+GET    /v1/proof               ?nonce=…: proof that this is the worker, for agents; the only route without a token
 
 Two tokens: the user's own, which may do whatever Spark's SQL can, and that of agents, whose callers are untrusted
 (`untrusted_sql`). Agents of a cluster with logins say who the caller is, and with what token the worker is to read for
@@ -44,7 +45,7 @@ from streamhouse.errors import (
     StreamhouseError,
     TooManyQueries,
 )
-from streamhouse.model.pipeline import CALLER_HEADER, CALLER_TOKEN_HEADER
+from streamhouse.model.pipeline import CALLER_HEADER, CALLER_TOKEN_HEADER, PROOF_PATH, worker_proof
 from streamhouse.spark.worker.query_executor import QueryCaller, QueryRequest, QueryResult, SqlLimits
 from streamhouse.spark.worker.result_formats import (
     ARROW,
@@ -152,6 +153,7 @@ class WorkerApp:
                 Route("/v1/sql/complete", self._guarded(self._complete), methods=["GET"]),
                 Route("/v1/sql/queries/{query_id}", self._guarded(self._cancel), methods=["DELETE"]),
                 Route("/health", self._guarded(self._health), methods=["GET"]),
+                Route(PROOF_PATH, self._proof, methods=["GET"]),
             ]
         )
 
@@ -232,6 +234,9 @@ class WorkerApp:
         up_s = self._clock.monotonic() - self._born
         status = {"busy": self.busy, "queries": self._answered, "idle_s": round(self.idle_s, 1), "up_s": round(up_s, 1)}
         return Response(json_of(status), media_type=JSON)
+
+    async def _proof(self, request: Request) -> Response:
+        return Response(worker_proof(self._agents_token, request.query_params.get("nonce", "")))
 
     # --- a query's life
 

@@ -4,9 +4,13 @@ Data path   /v1/sql -> **sql proxy** -> a worker's HTTP port
 Owns        the number of concurrent queries and their timeout; the worker's token; a token with which the worker acts
             as the caller; cancelling queries of clients that disconnect
 Leaves      the list of workers to `pipelines.workers`, running queries to `spark.query`
+Invariant   query and tokens go to a process that has proven that it is the worker: another one may listen at the
+            address of a worker that has died
 """
 
 import asyncio
+import hmac
+import secrets
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack
@@ -20,16 +24,17 @@ from starlette.types import Receive, Scope, Send
 
 from streamhouse.broker.pipelines.workers import SqlWorkers
 from streamhouse.config import SqlSettings
-from streamhouse.errors import NoWorker, UnknownQuery
+from streamhouse.errors import NoWorker, QueryTimedOut, UnknownQuery
 from streamhouse.model.access import Caller
 from streamhouse.model.cluster_tokens import ClusterTokens
-from streamhouse.model.pipeline import CALLER_HEADER, CALLER_TOKEN_HEADER, SqlWorker
+from streamhouse.model.pipeline import CALLER_HEADER, CALLER_TOKEN_HEADER, PROOF_PATH, SqlWorker, worker_proof
 from streamhouse.wire.http.errors import TooManyRequests
 from streamhouse.wire.http.operations import JSON
 
+PROOF_TIMEOUT_S: Final = 30.0
+"""A worker that is there proves it at once; where the machine is busy, in seconds."""
 GRACE_S: Final = 5.0
 """Extra time for the response: a worker applies the timeout itself."""
-UNAUTHORIZED: Final = 401
 NO_CONTENT: Final = 204
 CLIENT_CLOSED: Final = 499
 FORWARDED_HEADERS: Final = ("content-type", "retry-after")
@@ -96,6 +101,8 @@ class SqlProxy:
 
     async def _cancel_at(self, worker: SqlWorker, path: str, headers: Mapping[str, str]) -> int:
         async with self._client(self._settings.connect_timeout_s + GRACE_S) as client:
+            if not await _is_worker(client, worker):
+                return 0
             try:
                 return (await client.delete(_url(worker, path), headers={**_headers(worker), **headers})).status_code
             except (httpx.HTTPError, httpx.InvalidURL):
@@ -112,19 +119,24 @@ class SqlProxy:
     ) -> httpx.Response:
         client = await stack.enter_async_context(self._client(timeout_s + GRACE_S))
         for worker in await self._workers.in_order():
+            if not await _is_worker(client, worker):
+                continue  # the worker is dead; try the next one
             sent = {**headers, **_headers(worker), **({} if body is None else {"content-type": JSON})}
             request_to_worker = client.build_request(method, _url(worker, path), content=body, headers=sent)
             try:
-                answer = await client.send(request_to_worker, stream=True)
-            except (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL):
-                continue  # the worker is dead; try the next one
+                async with asyncio.timeout(timeout_s + GRACE_S):
+                    answer = await client.send(request_to_worker, stream=True)
+            except (TimeoutError, httpx.TimeoutException):
+                raise QueryTimedOut(
+                    f"the SQL worker did not answer in time; worker={worker.worker} timeout_s={timeout_s:g} "
+                    "do=query less, or raise timeout_s, up to sql.timeout_s of the agent"
+                ) from None
             except httpx.HTTPError as error:
                 raise NoWorker(
                     f"a SQL worker didn't answer; worker={worker.worker} why={type(error).__name__}"
                 ) from None
             stack.push_async_callback(answer.aclose)
-            if answer.status_code != UNAUTHORIZED:  # another process listens at this address now
-                return answer
+            return answer
         raise NoWorker("no SQL worker can be reached; do=start one: streamhouse sql serve")
 
     def _client(self, timeout_s: float) -> httpx.AsyncClient:
@@ -179,6 +191,25 @@ async def _unless_disconnected(request: Request, answering: Awaitable[httpx.Resp
 async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+async def _is_worker(client: httpx.AsyncClient, worker: SqlWorker) -> bool:
+    """Whether the process at the worker's address has its token."""
+    nonce = secrets.token_hex(16)
+    expected = worker_proof(worker.token, nonce).encode()
+    given = b""
+    try:
+        async with (
+            asyncio.timeout(PROOF_TIMEOUT_S),
+            client.stream("GET", _url(worker, PROOF_PATH), params={"nonce": nonce}) as answer,
+        ):
+            async for piece in answer.aiter_raw():
+                given += piece
+                if len(given) > len(expected):
+                    return False
+    except (TimeoutError, httpx.HTTPError, httpx.InvalidURL):
+        return False
+    return hmac.compare_digest(given, expected)
 
 
 def _url(worker: SqlWorker, path: str) -> str:
