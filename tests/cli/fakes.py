@@ -417,7 +417,7 @@ class FakeDependencies(Dependencies):
         restart: bool,
         secure: bool,
         on_ready: Callable[[ClusterReady], None],
-        on_news: Callable[[str], None],
+        on_event: Callable[[str], None],
     ) -> None:
         self.world.cluster = ClusterPlan(
             agents=agents,
@@ -449,7 +449,7 @@ class FakeDependencies(Dependencies):
                 security=LocalSecurity(folder=Path("/x/security"), password="hunter22") if secure else None,
             )
         )
-        on_news("agent 1, pid 100, ended (killed by SIGKILL)")
+        on_event("agent 1, pid 100, ended (killed by SIGKILL)")
 
 
 def a_member(name: str, *assigned: tuple[str, int]) -> GroupMember:

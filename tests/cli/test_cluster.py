@@ -61,8 +61,8 @@ def answers(*bodies: dict[str, object]) -> Callable[[httpx.Request], httpx.Respo
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "LOOK_S", 0.0)
-    monkeypatch.setattr(partitions, "LOOK_S", 0.0)
+    monkeypatch.setattr(cluster, "POLL_S", 0.0)
+    monkeypatch.setattr(partitions, "POLL_S", 0.0)
 
 
 # --- agents ---------------------------------------------------------------------------------------------------------
@@ -105,10 +105,10 @@ def test_an_agent_that_ends_while_it_drains_is_drained(run: Run, world: World) -
 def test_a_drain_that_takes_too_long_fails_and_goes_on(run: Run, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = [an_agent(2, state="draining", led=2)]
     world.http["/v1/agents/2/drain"] = world.http["/v1/agents"] = answer(agents=stuck)
-    monkeypatch.setattr(cluster, "LOOK_S", 0.5)
+    monkeypatch.setattr(cluster, "POLL_S", 0.5)
     result = run("agents", "drain", "2", "--wait", "--timeout", "1")
     assert result.exit_code == 1
-    assert "not drained after 1 s; it goes on: 2 partitions" in result.stderr
+    assert "not drained after 1 s; draining continues: 2 partitions" in result.stderr
 
 
 def test_without_waiting_a_drain_says_what_is_left_and_can_be_undone(run: Run, world: World) -> None:
@@ -121,7 +121,7 @@ def test_without_waiting_a_drain_says_what_is_left_and_can_be_undone(run: Run, w
 
     world.http["/v1/agents/2/drain"] = drain
     assert "3 partitions and 0 shards of groups left; --wait" in run("agents", "drain", "2").stdout
-    assert run("agents", "drain", "2", "--undo").stdout == "agent 2 takes its share again\n"
+    assert run("agents", "drain", "2", "--undo").stdout == "agent 2 can lead partitions again\n"
     assert methods == ["POST", "DELETE"]
     assert run("agents", "drain", "2", "--undo", "--wait").exit_code == 2
 
@@ -197,7 +197,7 @@ def test_a_move_waits_until_it_has_arrived(run: Run, world: World) -> None:
 def test_a_move_needs_one_goal(run: Run, flags: list[str]) -> None:
     result = run("partitions", "move", "orders", "3", *flags)
     assert result.exit_code == 2
-    assert "say where to: --to NODE, or --unpin" in result.stderr
+    assert "give --to NODE or --unpin" in result.stderr
 
 
 def test_a_refused_move_is_told_in_the_agents_words(run: Run, world: World) -> None:

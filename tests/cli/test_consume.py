@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from streamhouse.cli.commands.consume import LOOK_AFTER_S, POLL_S, SilenceNotice
+from streamhouse.cli.commands.consume import CHECK_AFTER_S, POLL_S, SilenceNotice
 from streamhouse.cli.commands.record_lines import RecordParts, as_json, columns, raw
 from streamhouse.cli.output import parse_time
 from streamhouse.client.types import Cluster, Record
@@ -158,7 +158,7 @@ class FlakyAdmin(FakeAdmin):
         return await super().cluster()
 
 
-SILENT_POLLS = int(LOOK_AFTER_S / POLL_S)
+SILENT_POLLS = int(CHECK_AFTER_S / POLL_S)
 
 
 async def test_reading_to_the_end_fails_when_the_agent_has_gone(world: World) -> None:

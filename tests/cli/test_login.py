@@ -86,7 +86,7 @@ def test_a_refused_login_and_a_missing_right_say_what_to_do(run: Run, world: Wor
     )
     result = run("transactions", "list")
     assert result.exit_code == 1
-    assert "not authorised; principal=User:a; who administers the cluster allows it" in result.stderr
+    assert "not authorised; principal=User:a; an administrator can allow it" in result.stderr
 
 
 def test_a_file_that_can_not_be_read_is_named(run: Run) -> None:

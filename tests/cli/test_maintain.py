@@ -65,7 +65,7 @@ def test_where_others_were_quicker_nobody_is_named(kind: str, done: type[JobResu
 def test_ctrl_c_says_what_stays() -> None:
     result = run(MadeUpJobs(KeyboardInterrupt()), "compact", "orders")
     assert (result.exit_code, result.stdout) == (130, "")
-    assert result.stderr == "stopped; what was rewritten stays; run it again for the rest\n"
+    assert result.stderr == "stopped; rewritten segments stay; run the command again for the rest\n"
 
 
 def test_figures_begin_again_with_each_phase_and_promise_nothing_too_soon() -> None:

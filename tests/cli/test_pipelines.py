@@ -273,7 +273,7 @@ def test_verbs_reach_the_pipeline(agents: MadeUpAgents) -> None:
     agents.kept["/v1/pipelines/copies"] = RUNNING
     assert call(agents, "pause", "copies").stdout == "paused copies\n"
     assert call(agents, "resume", "copies").stdout == "resumed copies\n"
-    assert call(agents, "restart", "copies").stdout == "restarted copies where it stood\n"
+    assert call(agents, "restart", "copies").stdout == "restarted copies from its checkpoint\n"
     assert call(agents, "restart", "copies", "--from", "earliest").stdout == "restarted copies from earliest\n"
     assert call(agents, "delete", "copies", "--yes").stdout == "deleted copies\n"
     assert [(method, path.rpartition("/")[2], body) for method, path, body in agents.requests] == [

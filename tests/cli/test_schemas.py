@@ -50,7 +50,7 @@ def output_of(result: Result) -> str:
 
 
 def test_the_life_of_a_subject(live: Live, order: str, tmp_path: Path) -> None:
-    assert output_of(live("schemas", "register", "life", order)).startswith("life has it as version 1, with the id ")
+    assert output_of(live("schemas", "register", "life", order)).startswith("life version 1, id ")
     registered = json.loads(output_of(live("schemas", "register", "life", order, "--json")))
     assert (registered["subject"], registered["version"], registered["type"]) == ("life", 1, "AVRO")
     assert json.loads(output_of(live("schemas", "get", "life"))) == json.loads(ORDER)
@@ -164,7 +164,7 @@ def test_what_is_asked_wrongly_is_said(live: Live, tmp_path: Path) -> None:
         in live("schemas", "register", "x", file).stderr
     )
     assert "no such file" in live("schemas", "register", "x", str(tmp_path / "not.avsc")).stderr
-    assert "records name their schemas themselves" in live("consume", "x", "--schema", "orders").stderr
+    assert "records contain their schema ids" in live("consume", "x", "--schema", "orders").stderr
     assert "give a subject or --id" in live("schemas", "get").stderr
     assert "unknown subject; subject=nope" in live("produce", "orders", "--schema", "nope", "{}").stderr
 

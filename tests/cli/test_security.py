@@ -111,12 +111,12 @@ def test_prefixes_denials_hosts_and_the_cluster(run: Run, world: World) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--operation", "read", "--topic", "a"], "say whom"),
-        (["--allow", "User:a", "--operation", "read"], "say to what"),
-        (["--allow", "User:a", "--topic", "a"], "say what"),
+        (["--operation", "read", "--topic", "a"], "name a principal with"),
+        (["--allow", "User:a", "--operation", "read"], "name a resource with"),
+        (["--allow", "User:a", "--topic", "a"], "name operations, one or more of"),
         (
             ["--allow", "User:a", "--topic", "a", "--operation", "run-code"],
-            "is no operation of these; there are topic",
+            "is not an operation of these resources; allowed: topic",
         ),
     ],
 )
@@ -201,7 +201,7 @@ def test_a_tenant_is_its_first_user_with_rules_about_its_names(run: Run, world: 
         ("user", "User:acme~", "prefixed"),
     }
     assert all("acme~" in rule["name"] for rule in rules)
-    assert "can't be a tenant's name" in run("tenants", "create", "Acme", "--password-stdin", stdin="x").stderr
+    assert "is not a valid tenant name" in run("tenants", "create", "Acme", "--password-stdin", stdin="x").stderr
 
 
 def test_tenants_are_listed_by_their_users(run: Run, world: World) -> None:

@@ -30,7 +30,7 @@ def test_agents_come_from_the_environment_else_from_the_settings(run: Run, world
     assert world.spark == ("shell", [], "127.0.0.1:18080")
 
 
-@pytest.mark.parametrize(("typed", "said"), [((), "which program"), (("--agents", "nowhere", "x.py"), "'nowhere'")])
+@pytest.mark.parametrize(("typed", "said"), [((), "name a program"), (("--agents", "nowhere", "x.py"), "'nowhere'")])
 def test_what_can_not_be_meant_is_refused(run: Run, world: World, typed: tuple[str, ...], said: str) -> None:
     result = run("spark", "submit", *typed)
     assert result.exit_code == 2

@@ -1,7 +1,7 @@
 """sql rows: a table fits its terminal, and nothing in a value can steer it."""
 
 from streamhouse.cli.sql.query_request import Number
-from streamhouse.cli.sql.row_table import LiveTable, cell, fitted, record_lines, table_lines
+from streamhouse.cli.sql.row_table import LiveTable, cell, fit_widths, record_lines, table_lines
 from streamhouse.cli.sql.statement_runner import sql_error_lines
 from streamhouse.errors import Mistake
 
@@ -56,8 +56,8 @@ def test_values_look_as_they_are() -> None:
 
 
 def test_widths_that_say_nothing_are_none() -> None:
-    assert fitted([50, 50, 50], 20) is None
-    assert fitted([3, 50], 30) == [3, 27]
+    assert fit_widths([50, 50, 50], 20) is None
+    assert fit_widths([3, 50], 30) == [3, 27]
 
 
 def test_live_rows_keep_the_widths_of_the_first() -> None:

@@ -126,7 +126,7 @@ def test_a_table_is_a_definition_and_a_pipeline_that_fills_it() -> None:
         (("--format", "hudi"), "hudi"),
         (("--format", "delta", "--mode", "upsert"), "--mode upsert needs"),
         (("--format", "delta", "--mode", "upsert", "--key", ","), "--mode upsert needs"),
-        (("--format", "delta", "--key", "id"), "add --mode upsert"),
+        (("--format", "delta", "--key", "id"), "--key needs --mode upsert"),
         (("--format", "parquet", "--mode", "upsert", "--key", "id"), "iceberg or delta"),
         (("--format", "delta", "--partition-by", "bucket(4, id)"), "only Iceberg"),
         (("--format", "delta", "--location", "gs://lake/orders"), "s3://bucket/prefix"),
@@ -176,7 +176,7 @@ def test_a_table_that_cant_be_looked_at_from_here_is_described_all_the_same() ->
     assert reported["unknown"] == "no commit yet"
     assert "no commit yet" in run(MadeUpAgents(LAKE, pipelines=(WRITER,)), "describe", "lake").output
     alone = json.loads(run(MadeUpAgents(LAKE), "describe", "lake", "--json").stdout)
-    assert alone["unknown"] == "nothing is there; at=/lake"
+    assert alone["unknown"] == "no table found; location=/lake"
 
 
 def test_a_table_that_nobody_made_is_said_in_one_sentence() -> None:

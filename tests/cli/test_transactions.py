@@ -129,14 +129,15 @@ def test_an_abort_asks_first(run: Run, requests: list[httpx.Request]) -> None:
     assert "stopped; nothing was done" in refused.stderr
     done = run("transactions", "abort", "payments-1", stdin="y\n")
     assert (done.exit_code, [each.method for each in requests]) == (0, ["POST"])
-    said = "fenced payments-1, producer 17 epoch 4; aborted what was open for 95.0 s in 2 partitions\n"
+    said = "fenced payments-1, producer 17 epoch 4; aborted its transaction, open for 95.0 s in 2 partitions\n"
     assert done.stdout.endswith(said)
     result = json.loads(run("transactions", "abort", "payments-1", "--yes", "--json").stdout)
     assert (result["aborted"], result["after"]["state"]) == (True, "Empty")
 
 
 @pytest.mark.parametrize(
-    ("before", "said"), [("PrepareCommit", "had been committed, and stays so"), ("Empty", "nothing was open")]
+    ("before", "said"),
+    [("PrepareCommit", "its transaction was already committed"), ("Empty", "it had no open transaction")],
 )
 def test_an_abort_says_what_there_was(run: Run, world: World, before: str, said: str) -> None:
     world.http["/v1/transactions/a"] = answer()
@@ -180,7 +181,7 @@ def test_an_end_that_waits_for_leaders_is_said_to_be_decided(run: Run, world: Wo
     problem = {"title": "ConcurrentTransactions", "detail": "the transaction before is still being ended"}
     world.http["/v1/transactions/a/abort"] = lambda request: httpx.Response(503, json=problem)
     result = run("transactions", "abort", "a", "--yes")
-    assert (result.exit_code, "still being ended; it is decided, and complete when" in result.stderr) == (1, True)
+    assert (result.exit_code, "still being ended; it completes when" in result.stderr) == (1, True)
 
 
 def test_partitions_that_are_held_back_are_told(run: Run, world: World) -> None:

@@ -127,7 +127,7 @@ def consumed(cluster: Running) -> list[str]:
 def test_a_store_that_ends_takes_the_cluster_with_it_at_once(tmp_path: Path) -> None:
     stop_signals = StopSignals()
     plan = ClusterPlan(agents=1, folder=tmp_path, settings={})
-    cluster = LocalCluster(plan, stop_signals=stop_signals, environ={}, on_news=print)
+    cluster = LocalCluster(plan, stop_signals=stop_signals, environ={}, on_event=print)
     cluster._postgres = PostgresServer(
         tmp_path, binaries=Path("/bin"), port=1, log_path=tmp_path / "log", password=None, stop_signals=stop_signals
     )
@@ -141,7 +141,7 @@ def test_a_store_that_ends_takes_the_cluster_with_it_at_once(tmp_path: Path) -> 
 
 def started(folder: Path, **more: Any) -> LocalCluster:
     plan = ClusterPlan(**{"agents": 1, "folder": folder, "settings": {}, **more})
-    cluster = LocalCluster(plan, stop_signals=StopSignals(), environ={}, on_news=print)
+    cluster = LocalCluster(plan, stop_signals=StopSignals(), environ={}, on_event=print)
     try:
         cluster.start()
     finally:

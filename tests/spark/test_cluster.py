@@ -33,7 +33,7 @@ def cluster(bucket: RealS3) -> Iterator[ClusterReady]:
     folder.chmod(0o755)  # a database that runs as somebody else must be able to enter
     settings = {"store.url": f"s3://{BUCKET}/cluster", "flush.age_s": "300ms"}
     plan = ClusterPlan(agents=3, folder=folder / "cluster", settings=settings)
-    running = LocalCluster(plan, stop_signals=StopSignals(), environ=bucket.environment, on_news=print)
+    running = LocalCluster(plan, stop_signals=StopSignals(), environ=bucket.environment, on_event=print)
     try:
         yield running.start()
     finally:

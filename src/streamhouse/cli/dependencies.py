@@ -146,13 +146,13 @@ class Dependencies:
         plan: "ManagerPlan",
         *,
         on_ready: "Callable[[AgentsReady], None]",
-        on_news: Callable[[str], None],
+        on_event: Callable[[str], None],
     ) -> None:
         """Blocks until all agents have stopped."""
         with installed("server"):
             from streamhouse.process_manager.manager import run_agents
 
-        run_agents(plan, on_ready=on_ready, on_news=on_news)
+        run_agents(plan, on_ready=on_ready, on_event=on_event)
 
     def recover(
         self, settings: "Settings", *, apply: bool, take_over: str | None, on_progress: "Callable[[str, int], None]"
@@ -174,7 +174,7 @@ class Dependencies:
         restart: bool,
         secure: bool,
         on_ready: "Callable[[ClusterReady], None]",
-        on_news: Callable[[str], None],
+        on_event: Callable[[str], None],
     ) -> None:
         """Blocks until everything has stopped."""
         with installed("dev-cluster"):
@@ -189,16 +189,16 @@ class Dependencies:
             restart=restart,
             secure=secure,
         )
-        run_cluster(plan, on_ready=on_ready, on_news=on_news)
+        run_cluster(plan, on_ready=on_ready, on_event=on_event)
 
     def spark_settings(self, agents: str | None) -> tuple[dict[str, str], str]:
-        """By name, and as the lines of a file."""
+        """Return the settings by name, and as lines of a file."""
         from streamhouse.spark.runtime.launch import as_defaults, explained_settings, spark_settings
 
         return spark_settings(agents), as_defaults(explained_settings(agents))
 
     def start_spark(self, kind: "Kind", arguments: Sequence[str], *, agents: str) -> NoReturn:
-        """This process becomes Spark's: signals and the exit code are its own."""
+        """Replace this process by Spark, which handles signals and sets the exit code."""
         from streamhouse.spark.runtime.launch import plan_launch
 
         with installed("spark"):
@@ -207,7 +207,7 @@ class Dependencies:
         os.execve(launch.command[0], launch.command, {**launch.environment, **self.credentials.as_environment()})
 
     def export_login(self) -> None:
-        """Spark, and the processes that it starts, log in as this command does."""
+        """Set the environment so that Spark and its processes log in as this command does."""
         for name in VARIABLES:
             os.environ.pop(name, None)
         os.environ.update(self.credentials.as_environment())
@@ -226,7 +226,7 @@ class Dependencies:
         conf: tuple[str, ...],
         maintain: bool,
         on_start: Callable[[str, Path], None],
-        on_news: Callable[[str, str], None],
+        on_event: Callable[[str, str], None],
     ) -> None:
         """Blocks until the supervisor has stopped."""
         from streamhouse.config import load_settings
@@ -247,7 +247,7 @@ class Dependencies:
             conf=conf,
         )
         with installed("spark"):
-            run(supervise(plan, on_start=lambda supervisor: on_start(supervisor.name, supervisor.log), news=on_news))
+            run(supervise(plan, on_start=lambda supervisor: on_start(supervisor.name, supervisor.log), news=on_event))
 
     def read_definitions(self, paths: Sequence[Path]) -> "tuple[list[DefinitionFile], list[FileDiagnostic]]":
         from streamhouse.spark.agents.definition_applier import find_files, read_files
@@ -372,7 +372,7 @@ class Dependencies:
         serve(plan, on_ready=on_ready)
 
     def sql_worker(self, agents: str) -> "tuple[Worker, WorkerStatus] | None":
-        """The worker that runs, and what it does."""
+        """Return the running worker and its status."""
         self.export_login()
         from streamhouse.spark.worker.worker_client import find_worker, worker_status
 
@@ -392,8 +392,8 @@ class Dependencies:
 
 @contextmanager
 def installed(extra: str) -> Iterator[None]:
-    """Say what to install where a package of an extra is missing. What is imported stays, and looking for garbage among
-    it again and again took a fifth of the time."""
+    """Within it, a missing package raises `Misconfigured` with the extra to install. Garbage collection is off:
+    imported objects stay, and scanning them took a fifth of the time."""
     gc.disable()
     try:
         yield
@@ -416,7 +416,7 @@ def dependencies_of(context: typer.Context) -> Dependencies:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, without the log lines of libraries: the error message has the same and more."""
+    """Run a coroutine. Libraries log nothing: the error message contains the same and more."""
     for name in ("aiokafka", "asyncio", "httpx"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     return asyncio.run(work)

@@ -1,4 +1,4 @@
-"""Login: the options of every command that talks to agents, and the credentials that they and the environment give.
+"""Login: the options of every command that connects to agents, and the credentials from options and environment.
 
 `typer_setup.Command` adds the options to commands that take `--agents`. Passwords and tokens are in files or in the
 environment, never in arguments, which every user of the machine can read.
@@ -15,14 +15,14 @@ import typer
 from streamhouse.client.credentials import VARIABLES, Credentials, read_secret_file
 from streamhouse.errors import Misconfigured
 
-GIVEN: Final = "streamhouse.login"
-"""Where the values of the options are in a context's `meta`."""
+META_KEY: Final = "streamhouse.login"
+"""Key of the option values in a context's `meta`."""
 
 
 def _keep(context: typer.Context, param: Any, value: str | None) -> None:
     """`param` is typer's: `CallbackParam` is private."""
     if value is not None:
-        context.meta.setdefault(GIVEN, {})[param.name.removeprefix("cert_")] = value
+        context.meta.setdefault(META_KEY, {})[param.name.removeprefix("cert_")] = value
 
 
 def _option(flag: str, metavar: str, text: str) -> Any:
@@ -32,9 +32,9 @@ def _option(flag: str, metavar: str, text: str) -> Any:
 
 
 def login_options(taken: Iterable[str]) -> list[Any]:
-    """The options, as parameters of a command; `--cert-key` is what `--key` is called where that means another one."""
-    left_out = "key" if "--key" in taken else "cert_key"
-    return [param for param in _options() if param.name != left_out]
+    """The login options as parameters; `--key` is called `--cert-key` where the command has its own `--key`."""
+    excluded = "key" if "--key" in taken else "cert_key"
+    return [param for param in _options() if param.name != excluded]
 
 
 @cache
@@ -73,14 +73,14 @@ def _options() -> list[Any]:
 
 
 def credentials_of(context: typer.Context) -> Credentials:
-    """What options and environment say; asks for a password that is missing, on a terminal."""
-    given: Mapping[str, str] = context.meta.get(GIVEN, {})
+    """Return the credentials from options and environment; prompts for a missing password on a terminal."""
+    given: Mapping[str, str] = context.meta.get(META_KEY, {})
     agents = str(context.params.get("agents") or os.environ.get("STREAMHOUSE_AGENTS") or "")
     return login_credentials(given, os.environ).for_agents(agents)
 
 
 def login_credentials(given: Mapping[str, str], environ: Mapping[str, str]) -> Credentials:
-    """A login among the options replaces the environment's."""
+    """A login in the options replaces the one of the environment."""
     known = {name: environ[name] for name in VARIABLES if environ.get(name)}
     if "token_file" in given:
         known = _without_login(known) | {"STREAMHOUSE_TOKEN": read_secret_file(given["token_file"], "--token-file")}

@@ -1,7 +1,7 @@
-"""Main: the `streamhouse` command, its sub-commands, and what becomes of errors.
+"""Main: the `streamhouse` command, its sub-commands, and error output.
 
-Owns        the tree of commands; one line and an exit code for every error
-Leaves      each command to its own module, which is imported when the command is called or listed
+Owns the tree of commands; one line and an exit code for every error Leaves each command to its own module, which is
+imported when the command is called or listed
 """
 
 import sys
@@ -39,17 +39,17 @@ MISUSED = 2
 HINTS: Final[Mapping[type[StreamhouseError], str]] = {
     UnknownTopic: "; see which there are with: streamhouse topics list",
     NotAuthenticated: "; log in with --user and --password-file, or with --token-file",
-    AccessDenied: "; who administers the cluster allows it with: streamhouse acls create",
+    AccessDenied: "; an administrator can allow it with: streamhouse acls create",
     UnknownUser: "; see which there are with: streamhouse users list",
     UnknownKey: "; see which there are with: streamhouse keys list",
     UnknownSubject: "; see which there are with: streamhouse schemas list",
     UnknownVersion: "; see which there are with: streamhouse schemas list --all",
     SubjectNotSoftDeleted: "; delete it without --permanent first",
     GroupNotFound: "; see which there are with: streamhouse groups list",
-    NonEmptyGroup: "; stop its consumers, or wait until their sessions are over, then try again",
-    ConcurrentTransactions: "; it is decided, and complete when the leaders of its partitions have the markers",
+    NonEmptyGroup: "; stop its consumers, or wait until their sessions expire, then try again",
+    ConcurrentTransactions: "; it completes when the leaders of its partitions have written the markers",
     TransactionalIdNotFound: "; see which there are with: streamhouse transactions list",
-    OffsetOutOfRange: "; start at one between them, or with --from-beginning",
+    OffsetOutOfRange: "; start at an offset between them, or with --from-beginning",
 }
 
 
@@ -58,12 +58,12 @@ _COMMANDS_PACKAGE: Final = "streamhouse.cli.commands"
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """A command that stands alone: a function of a module below `commands`, and the name of its help text there."""
+    """A command without a group: a function of a module below `commands`, and the name of its help text there."""
 
     module: str
     short_help: str
     function: str = ""
-    """Named like the module, unless given."""
+    """The name of the module, unless given."""
     help: str = "HELP"
 
     def add_to(self, parent: typer.Typer, name: str) -> None:
@@ -98,7 +98,7 @@ COMMANDS: Final[Mapping[str, Single | Group]] = {
     "partitions": Group("partitions"),
     "doctor": Single("cluster", "Check the health of every agent.", function="doctor"),
     "top": Single("top", "Watch the cluster."),
-    "whoami": Single("users", "Show who an agent takes you for.", function="whoami", help="WHOAMI_HELP"),
+    "whoami": Single("users", "Show your principal.", function="whoami", help="WHOAMI_HELP"),
     "users": Group("users"),
     "keys": Group("users", attribute="keys"),
     "acls": Group("acls"),

@@ -6,7 +6,7 @@ addresses; the hidden option `--bootstrap` gives such addresses directly.
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,6 +37,21 @@ Bootstrap = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+DataFolder = Annotated[
+    str | None, typer.Option("--data", metavar="DIR", help="Directory of the embedded stores and the disk WAL.")
+]
+MetadataUrl = Annotated[
+    str | None,
+    typer.Option("--metadata", metavar="URL", help="Metadata store URL. Default: SQLite in the data directory."),
+]
+StoreUrl = Annotated[
+    str | None,
+    typer.Option("--store", metavar="URL", help="Object store URL. Default: a directory in the data directory."),
+]
+SettingFlags = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Any setting of `streamhouse config show`; may be repeated."),
+]
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
@@ -49,7 +64,7 @@ ConfigFile = Annotated[
 
 
 def _completing_dependencies() -> Dependencies:
-    """With the environment's credentials: options that were typed are not known while the shell completes a word."""
+    """Dependencies with the environment's credentials: during completion, typed options are not known."""
     deps = Dependencies()
     deps.credentials = Credentials.from_environment(os.environ).for_agents(os.environ.get("STREAMHOUSE_AGENTS", ""))
     return deps
@@ -82,7 +97,7 @@ def complete_transactional_id(incomplete: str) -> list[str]:
 
 async def _transactional_ids() -> list[str]:
     async with _completing_dependencies().http(http_addresses(None)) as http:
-        return [each.transactional_id for each in await http.transactions()]
+        return [transaction.transactional_id for transaction in await http.transactions()]
 
 
 def _complete(names: Coroutine[Any, Any, list[str]], incomplete: str) -> list[str]:
@@ -99,13 +114,13 @@ TransactionalId = Annotated[
 ]
 
 
-def http_addresses(given: str | None) -> str:
+def http_addresses(agents: str | None) -> str:
     """Return the HTTP addresses of agents, separated by commas."""
-    given = given or os.environ.get("STREAMHOUSE_AGENTS")
-    if not given:
+    agents = agents or os.environ.get("STREAMHOUSE_AGENTS")
+    if not agents:
         spec = http_listeners(load_settings({}, os.environ))[0]
         return ("https://" if spec.protocol.has_tls else "") + _reachable(spec.advertised or spec.bind)
-    return ",".join(_checked_agent(part.strip().removeprefix("http://").rstrip("/")) for part in given.split(","))
+    return ",".join(_checked_agent(part.strip().removeprefix("http://").rstrip("/")) for part in agents.split(","))
 
 
 def kafka_addresses(context: typer.Context, agents: str | None, bootstrap: str | None) -> str:
@@ -116,12 +131,18 @@ def kafka_addresses(context: typer.Context, agents: str | None, bootstrap: str |
 
 
 async def _kafka_addresses(deps: Dependencies, agents: str | None) -> str:
-    """Ask the agents that are named; without a name, the settings have the address."""
+    """Ask these agents for their Kafka addresses; without agents, the settings have the address."""
     if not agents and not os.environ.get("STREAMHOUSE_AGENTS"):
         spec = kafka_listeners(load_settings({}, os.environ))[0]
         return _reachable(spec.advertised or spec.bind)
     async with deps.http(http_addresses(agents)) as http:
         return await http.bootstrap()
+
+
+def confirm(question: str, skip: bool) -> None:
+    """Ask for confirmation unless `skip`; ends the command if the answer is no."""
+    if not skip:
+        typer.confirm(question, abort=True, err=True)
 
 
 def pairs(texts: list[str], flag: str) -> list[tuple[str, str]]:
@@ -131,6 +152,11 @@ def pairs(texts: list[str], flag: str) -> list[tuple[str, str]]:
         if not key or not equals:
             raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=flag)
     return [(key, value) for key, _, value in parts]
+
+
+def setting_flags(settings: list[str] | None, named: Mapping[str, object]) -> dict[str, object]:
+    """Combine `--set` with the settings that have their own options; an option that is not given is None."""
+    return dict(pairs(settings or [], "--set")) | {name: value for name, value in named.items() if value is not None}
 
 
 def _reachable(address: Address) -> str:

@@ -51,12 +51,12 @@ def print_line(text: str = "", *, bold: bool = False, dim: bool = False, color: 
 
 
 def print_note(text: str) -> None:
-    """Something to know that is no result."""
+    """Print a note to stderr."""
     typer.echo(text, err=True)
 
 
 def print_error(text: str) -> None:
-    """The one line that an error gets."""
+    """Print an error as one line."""
     line = " ".join(text.split())
     plain = bool(os.environ.get("NO_COLOR")) or not sys.stderr.isatty()
     typer.echo(f"error: {line}" if plain else f"{typer.style('error:', fg='red', bold=True)} {line}", err=True)
@@ -87,8 +87,16 @@ def print_json(value: object) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+def print_result(content: object, text: str, as_json: bool) -> None:
+    """Print what a command has done: JSON for scripts, or a line."""
+    if as_json:
+        print_json(content)
+    else:
+        print_line(text, color="green")
+
+
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, indent: int = 0) -> None:
-    """A table that fits: a terminal that is too narrow loses columns, a pipe gets them all."""
+    """Print a table. A terminal that is too narrow loses columns; a pipe gets all of them."""
     cells = [list(row) for row in rows]
     if on_terminal():
         _print_rich(columns, cells, indent)
@@ -185,7 +193,7 @@ def seconds(number: float) -> str:
 
 
 def format_time(timestamp_ms: int) -> str:
-    """UTC, or the bare number where no calendar reaches; nothing for no timestamp."""
+    """Format as UTC; `-` for no timestamp, the number itself if it is out of a calendar's range."""
     if timestamp_ms < 0:
         return "-"
     try:
@@ -196,7 +204,7 @@ def format_time(timestamp_ms: int) -> str:
 
 
 def escape_bytes(data: bytes | None) -> str:
-    """Bytes as text that can't steer the terminal: control characters and broken UTF-8 are escaped."""
+    """Bytes as text; control characters and invalid UTF-8 are escaped."""
     if data is None:
         return "null"
     return data.decode("utf-8", "backslashreplace").translate(_ESCAPES)

@@ -119,7 +119,7 @@ def colorize(text: str) -> str:
 
 
 class Command(TyperCommand):
-    """A command. One that takes `--agents` also takes the options of `login`."""
+    """A command. If it takes `--agents`, it also takes the options of `login`."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         params = super().get_params(ctx)
@@ -161,7 +161,7 @@ class CommandGroup(TyperGroup):
 
 
 def command_group(about: str) -> typer.Typer:
-    """A group of commands that explains itself when it is called without one."""
+    """A group of commands that prints its help when it is called without a command."""
     return typer.Typer(
         cls=CommandGroup, help=about, no_args_is_help=True, rich_markup_mode=None, context_settings=CONTEXT
     )

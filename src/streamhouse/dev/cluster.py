@@ -82,13 +82,13 @@ def run_cluster(
     plan: ClusterPlan,
     *,
     on_ready: Callable[[ClusterReady], None],
-    on_news: Callable[[str], None],
+    on_event: Callable[[str], None],
     environ: Mapping[str, str] = os.environ,
 ) -> None:
     """Run a cluster until SIGTERM, SIGHUP or Ctrl-C; a second signal kills what is still stopping."""
     stop_signals = StopSignals()
     with stopped_by_signals(stop_signals), suppress(Stopping):
-        cluster = LocalCluster(plan, stop_signals=stop_signals, environ=environ, on_news=on_news)
+        cluster = LocalCluster(plan, stop_signals=stop_signals, environ=environ, on_event=on_event)
         try:
             on_ready(cluster.start())
             cluster.watch()
@@ -105,7 +105,7 @@ class LocalCluster:
         *,
         stop_signals: StopSignals,
         environ: Mapping[str, str],
-        on_news: Callable[[str], None],
+        on_event: Callable[[str], None],
     ) -> None:
         # Validate the settings before anything starts.
         self._settings = load_settings(plan.settings, environ)
@@ -113,7 +113,7 @@ class LocalCluster:
         self._security: LocalSecurity | None = None
         self._stop_signals = stop_signals
         self._environ = environ
-        self._on_news = on_news
+        self._on_event = on_event
         self._folder = ClusterDirectory(plan.folder)
         self._postgres: PostgresServer | None = None
         self._s3: S3Server | None = None
@@ -289,7 +289,7 @@ class LocalCluster:
         if not self._plan.restart:
             self._stop_signals.hurry.set()  # agents can't hand over to a store that is gone, and need not
             raise child.failed(f"{child.program.name} ended by itself; {child.ending}")
-        self._on_news(f"{child.program.name} ended ({child.ending}); it is started again")
+        self._on_event(f"{child.program.name} ended ({child.ending}); it is started again")
         server.start()
 
     def _on_dead_agent(self, agent: LocalAgent) -> None:
@@ -300,10 +300,10 @@ class LocalCluster:
             self._restart_at[agent.plan.number] = now + RESTART_WAIT_S
             then = "it is started again" if self._plan.restart else "it stays away (--restart would start it again)"
             name = f"agent {self._node_of(agent)}"
-            self._on_news(f"{name}, pid {agent.child.pid}, ended ({agent.child.ending}); {then}")
+            self._on_event(f"{name}, pid {agent.child.pid}, ended ({agent.child.ending}); {then}")
         elif self._plan.restart and now >= self._restart_at[agent.plan.number]:
             agent.start()
-            self._on_news(f"agent {self._node_of(agent)} is started again, pid {agent.child.pid}")
+            self._on_event(f"agent {self._node_of(agent)} is started again, pid {agent.child.pid}")
 
     # --- down -----------------------------------------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ class AgentsReady:
     health: Address
 
 
-def run_agents(plan: ManagerPlan, *, on_ready: Callable[[AgentsReady], None], on_news: Callable[[str], None]) -> None:
+def run_agents(plan: ManagerPlan, *, on_ready: Callable[[AgentsReady], None], on_event: Callable[[str], None]) -> None:
     """Run the agents until SIGTERM, SIGHUP or Ctrl-C; a second signal kills what is still stopping. Raises
     `ChildFailed` if an agent ends before all were ready once, or when none is left."""
     check_stores(plan.settings, plan.agents)
@@ -71,7 +71,7 @@ def run_agents(plan: ManagerPlan, *, on_ready: Callable[[AgentsReady], None], on
         with Reservation() as free:
             slots = plan_agents(plan.settings, plan.agents, free_port=free.take)
             page = plan.health or Address(slots[-1].http.host, max(slot.http.port for slot in slots) + 1)
-        manager = ProcessManager(plan, slots, stop_signals=stop_signals, on_news=on_news)
+        manager = ProcessManager(plan, slots, stop_signals=stop_signals, on_event=on_event)
         stack.callback(manager.stop)
         listening = stack.enter_context(health_page(page, manager.states))
         manager.start()
@@ -123,10 +123,10 @@ class ProcessManager:
         slots: Sequence[AgentSlot],
         *,
         stop_signals: StopSignals,
-        on_news: Callable[[str], None],
+        on_event: Callable[[str], None],
     ) -> None:
         self._stop_signals = stop_signals
-        self._on_news = on_news
+        self._on_event = on_event
         self._grace_s = plan.settings.agent.longest_stop_s + STOP_MARGIN_S
         self._agents = [ManagedAgent(slot, program_of(slot, plan), stop_signals) for slot in slots]
         self._look_at = 0.0
@@ -172,10 +172,10 @@ class ProcessManager:
             wait_s = agent.restarts.wait_after_end(now)
             if wait_s is None:
                 agent.state = "given up"
-                self._on_news(f"{name} ended ({agent.child.ending}) too often; it stays away, the others go on")
+                self._on_event(f"{name} ended ({agent.child.ending}) too often; it stays away, the others go on")
                 return
             agent.state, agent.start_at = "restarting", now + wait_s
-            self._on_news(f"{name} ended ({agent.child.ending}); it is started again in {wait_s:g} s")
+            self._on_event(f"{name} ended ({agent.child.ending}); it is started again in {wait_s:g} s")
         elif now >= agent.start_at:
             agent.restarts.count += 1
             agent.state, agent.start_at = "starting", None

@@ -1,4 +1,4 @@
-"""Commands `streamhouse acls …` and `streamhouse roles …`: access rules, and roles, which are names for several."""
+"""Commands `streamhouse acls …` and `streamhouse roles …`: access rules, and roles, which group principals."""
 
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -7,13 +7,13 @@ import typer
 
 from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
 from streamhouse.cli.options import Agents, AsJson, Yes, http_addresses
-from streamhouse.cli.output import Column, counted, print_json, print_line, print_note, print_table
+from streamhouse.cli.output import Column, counted, print_json, print_line, print_note, print_result, print_table
 from streamhouse.cli.typer_setup import Command, command_group, help_text
 from streamhouse.client.security_types import Role, Rule
 from streamhouse.model.access import CLUSTER_NAME, OPERATIONS, Operation, ResourceType
 
 app = command_group("Create, list and delete access rules (ACLs).")
-roles = command_group("List roles, and change who has them.")
+roles = command_group("List roles and change their members.")
 
 ANY: Final = "*"
 _OPERATION_NAMES: Final = ", ".join(operation.value for operation in Operation)
@@ -31,23 +31,23 @@ Pipelines = Annotated[list[str] | None, _names("--pipeline", "Pipeline")]
 Views = Annotated[list[str] | None, _names("--view", "View")]
 Tables = Annotated[list[str] | None, _names("--table", "Table")]
 Tokens = Annotated[list[str] | None, _names("--delegation-token", "Delegation token")]
-Owners = Annotated[list[str] | None, _names("--owner", "User whose delegation tokens it is about")]
+Owners = Annotated[list[str] | None, _names("--owner", "User whose delegation tokens the rule covers")]
 Cluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
-Prefixed = Annotated[bool, typer.Option("--prefixed", help="Names are prefixes of names.")]
+Prefixed = Annotated[bool, typer.Option("--prefixed", help="Match all names with these prefixes.")]
 Allowed = Annotated[
     list[str] | None,
-    typer.Option("--allow", metavar="User:NAME", help="Whom to allow it: User:, Group: or Role:. May be repeated."),
+    typer.Option("--allow", metavar="User:NAME", help="Principal to allow: User:, Group: or Role:. May be repeated."),
 ]
 Denied = Annotated[
-    list[str] | None, typer.Option("--deny", metavar="User:NAME", help="Whom to deny it. May be repeated.")
+    list[str] | None, typer.Option("--deny", metavar="User:NAME", help="Principal to deny. May be repeated.")
 ]
 Operations = Annotated[
     list[str] | None,
-    typer.Option("--operation", metavar="OP", help=f"What to do: {_OPERATION_NAMES}. May be repeated."),
+    typer.Option("--operation", metavar="OP", help=f"Operation: {_OPERATION_NAMES}. May be repeated."),
 ]
 Hosts = Annotated[
     list[str] | None,
-    typer.Option("--host", metavar="ADDRESS", help="From where: an address, or NETWORK/BITS. Default: from anywhere."),
+    typer.Option("--host", metavar="ADDRESS", help="Client address, or NETWORK/BITS. Default: any."),
 ]
 
 
@@ -72,7 +72,9 @@ _PARAMETERS: Final = {
 
 def _resources(context: typer.Context) -> list[ResourceName]:
     """The resources that the options of a command name."""
-    chosen = [ResourceName(kind, name) for each, kind in _PARAMETERS.items() for name in context.params[each] or ()]
+    chosen = [
+        ResourceName(kind, name) for parameter, kind in _PARAMETERS.items() for name in context.params[parameter] or ()
+    ]
     return chosen + ([ResourceName(ResourceType.CLUSTER, CLUSTER_NAME)] if context.params["cluster"] else [])
 
 
@@ -80,8 +82,8 @@ def _resources(context: typer.Context) -> list[ResourceName]:
     "create",
     cls=Command,
     help=help_text(
-        "Allow or deny principals operations on resources. A denial wins over everything that allows. Rules are "
-        "effective within a second, on every interface.",
+        "Allow or deny principals operations on resources. Deny rules override allow rules. Rules take "
+        "effect within a second, on every interface.",
         "streamhouse acls create --allow User:alice --operation read --topic orders --group billing",
         "streamhouse acls create --allow Role:etl --operation read --operation write --topic etl- --prefixed",
         "streamhouse acls create --deny User:bob --operation all --topic '*' --host 10.9.0.0/16",
@@ -109,46 +111,46 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     resources = _resources(context)
-    who = [("allow", each) for each in allow or ()] + [("deny", each) for each in deny or ()]
-    if not who:
-        raise typer.BadParameter("say whom, with --allow or --deny", param_hint="--allow")
+    principals = [("allow", rule) for rule in allow or ()] + [("deny", rule) for rule in deny or ()]
+    if not principals:
+        raise typer.BadParameter("name a principal with --allow or --deny", param_hint="--allow")
     if not resources:
-        raise typer.BadParameter("say to what, with --topic, --group, --cluster or another resource")
+        raise typer.BadParameter("name a resource with --topic, --group, --cluster or another option")
     rules = [
         Rule(
             principal=principal,
-            operation=each_operation,
+            operation=operation_name,
             resource_type=resource.resource_type,
             name=resource.name,
             pattern="prefixed" if prefixed and resource.resource_type is not ResourceType.CLUSTER else "literal",
             permission=permission,
-            host=each_host,
+            host=host_name,
         )
-        for permission, principal in who
+        for permission, principal in principals
         for resource in resources
-        for each_operation in _operations(operation, resources)
-        if _applies(each_operation, resource)
-        for each_host in host or (ANY,)
+        for operation_name in _operations(operation, resources)
+        if _applies(operation_name, resource)
+        for host_name in host or (ANY,)
     ]
     run(_create(dependencies_of(context), http_addresses(agents), rules))
     if as_json:
-        print_json({"acls": [msgspec.to_builtins(each) for each in rules]})
+        print_json({"acls": [msgspec.to_builtins(rule) for rule in rules]})
     else:
         _show(rules)
         print_note(f"created {counted(len(rules), 'rule')}")
 
 
-def _operations(given: list[str] | None, resources: list[ResourceName]) -> list[str]:
-    """The operations, each of which is one of some resource among these."""
-    if not given:
-        raise typer.BadParameter(f"say what, as one or more of {_OPERATION_NAMES}", param_hint="--operation")
-    names = [each.lower().replace("_", "-") for each in given]
-    for each in names:
-        if not any(_applies(each, resource) for resource in resources):
+def _operations(texts: list[str] | None, resources: list[ResourceName]) -> list[str]:
+    """Return the operations in lower case; each must apply to one of these resources."""
+    if not texts:
+        raise typer.BadParameter(f"name operations, one or more of {_OPERATION_NAMES}", param_hint="--operation")
+    names = [name.lower().replace("_", "-") for name in texts]
+    for name in names:
+        if not any(_applies(name, resource) for resource in resources):
             kinds = {resource.resource_type: OPERATIONS[resource.resource_type] for resource in resources}
             allowed = "; ".join(f"{kind}: all {names}" for kind, names in kinds.items())
             raise typer.BadParameter(
-                f"{each!r} is no operation of these; there are {allowed}", param_hint="--operation"
+                f"{name!r} is not an operation of these resources; allowed: {allowed}", param_hint="--operation"
             )
     return names
 
@@ -181,7 +183,7 @@ Principal = Annotated[
     typer.Option("--principal", metavar="User:NAME", help="Only rules for this principal.", show_default=False),
 ]
 OneOperation = Annotated[
-    str | None, typer.Option("--operation", metavar="OP", help="Only rules about this operation.", show_default=False)
+    str | None, typer.Option("--operation", metavar="OP", help="Only rules for this operation.", show_default=False)
 ]
 OneHost = Annotated[
     str | None, typer.Option("--host", metavar="ADDRESS", help="Only rules with this host.", show_default=False)
@@ -248,7 +250,7 @@ def list_(
     )
     rules = run(_list(dependencies_of(context), http_addresses(agents), selected))
     if as_json:
-        print_json({"acls": [msgspec.to_builtins(each) for each in rules]})
+        print_json({"acls": [msgspec.to_builtins(rule) for rule in rules]})
     elif rules:
         _show(rules)
     else:
@@ -294,16 +296,15 @@ def delete(
         resources, principal=principal, operation=operation, host=host, prefixed=prefixed, matching=False
     )
     if not selected:
-        raise typer.BadParameter("say which, with --principal, --topic or others", param_hint="--principal")
+        raise typer.BadParameter("select rules with --principal, --topic or other options", param_hint="--principal")
     deps, address = dependencies_of(context), http_addresses(agents)
     if not yes:
         _show(run(_list(deps, address, selected)))
         typer.confirm("Delete these rules?", abort=True, err=True)
     deleted = run(_delete(deps, address, selected))
-    if as_json:
-        print_json({"acls": [msgspec.to_builtins(each) for each in deleted]})
-    else:
-        print_line(f"deleted {counted(len(deleted), 'rule')}", color="green")
+    print_result(
+        {"acls": [msgspec.to_builtins(rule) for rule in deleted]}, f"deleted {counted(len(deleted), 'rule')}", as_json
+    )
 
 
 async def _delete(deps: Dependencies, address: str, selected: dict[str, str]) -> list[Rule]:
@@ -314,14 +315,16 @@ async def _delete(deps: Dependencies, address: str, selected: dict[str, str]) ->
 # --- roles
 
 
-@roles.command("list", cls=Command, help=help_text("List the roles and who has them.", "streamhouse roles list --json"))
+@roles.command(
+    "list", cls=Command, help=help_text("List the roles and their members.", "streamhouse roles list --json")
+)
 def list_roles(context: typer.Context, agents: Agents = None, as_json: AsJson = False) -> None:
-    listed = run(_list_roles(dependencies_of(context), http_addresses(agents)))
+    found_roles = run(_list_roles(dependencies_of(context), http_addresses(agents)))
     if as_json:
-        print_json({"roles": [msgspec.to_builtins(each) for each in listed]})
-    elif listed:
+        print_json({"roles": [msgspec.to_builtins(role) for role in found_roles]})
+    elif found_roles:
         columns = [Column("role", style="cyan"), Column("members", fold=True)]
-        print_table(columns, [[each.name, ", ".join(each.members)] for each in listed])
+        print_table(columns, [[role.name, ", ".join(role.members)] for role in found_roles])
     else:
         print_line("no roles yet; give one with: streamhouse roles add NAME User:NAME")
 
@@ -375,7 +378,7 @@ def _change_role(
     if as_json:
         print_json(msgspec.to_builtins(role))
     else:
-        print_line(f"{role.name}: {', '.join(role.members) or 'nobody'}")
+        print_line(f"{role.name}: {', '.join(role.members) or 'no members'}")
 
 
 async def _send_role(deps: Dependencies, address: str, name: str, added: list[str], removed: list[str]) -> Role:

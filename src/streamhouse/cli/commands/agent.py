@@ -14,7 +14,7 @@ import typer
 
 from streamhouse import __version__
 from streamhouse.cli.dependencies import dependencies_of
-from streamhouse.cli.options import AsJson, ConfigFile, pairs
+from streamhouse.cli.options import AsJson, ConfigFile, DataFolder, MetadataUrl, SettingFlags, StoreUrl, setting_flags
 from streamhouse.cli.output import (
     Column,
     console,
@@ -57,9 +57,7 @@ _DEFAULT_KAFKA: Final = "127.0.0.1:9092"
 
 def up(
     context: typer.Context,
-    data: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Directory of the embedded stores and the disk WAL.")
-    ] = None,
+    data: DataFolder = None,
     kafka: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Kafka listener; port 0 picks a free one.")
     ] = None,
@@ -69,12 +67,8 @@ def up(
     grpc: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="gRPC listener; port 0 picks a free one; '' turns it off.")
     ] = None,
-    metadata: Annotated[
-        str | None, typer.Option(metavar="URL", help="Metadata store URL. Default: SQLite in the data directory.")
-    ] = None,
-    store: Annotated[
-        str | None, typer.Option(metavar="URL", help="Object store URL. Default: a directory in the data directory.")
-    ] = None,
+    metadata: MetadataUrl = None,
+    store: StoreUrl = None,
     wal: Annotated[
         Literal["disk", "object"] | None,
         typer.Option(help="Write-ahead log: where an append is durable before it is acknowledged."),
@@ -82,10 +76,7 @@ def up(
     fsync: Annotated[
         Literal["always", "interval", "never"] | None, typer.Option(help="When the disk WAL calls fsync.")
     ] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any setting of `streamhouse config show`; may be repeated."),
-    ] = None,
+    setting: SettingFlags = None,
     agents: Annotated[
         str,
         typer.Option(
@@ -109,7 +100,6 @@ def up(
     ] = False,
     config: ConfigFile = None,
 ) -> None:
-    flags: dict[str, object] = dict(pairs(setting or [], "--set"))
     named = {
         "agent.data": data,
         "kafka.listen": kafka,
@@ -120,7 +110,7 @@ def up(
         "wal.kind": wal,
         "wal.fsync": fsync,
     }
-    flags |= {name: value for name, value in named.items() if value is not None}
+    flags = setting_flags(setting, named)
     settings = load_settings(flags, os.environ, config)
     if secure:
         flags = _secure_flags(settings) | flags
@@ -133,7 +123,7 @@ def up(
 
 
 def _secure_flags(settings: Settings) -> dict[str, object]:
-    """Settings of a secure agent, whose certificates, secrets and first user are made where they are missing."""
+    """Return the settings of a secure agent; creates missing certificates, secrets and the first user."""
     from streamhouse.dev.security import prepare_security
 
     security = prepare_security(Path(settings.agent.data) / "security", clock=SystemClock())
@@ -167,14 +157,14 @@ def _run_agents(
         environment=os.environ,
         health=page,
     )
-    dependencies_of(context).run_agents(plan, on_ready=show_agents, on_news=print_note)
+    dependencies_of(context).run_agents(plan, on_ready=show_agents, on_event=print_note)
 
 
 def show_agents(ready: "AgentsReady") -> None:
     print_line(f"StreamHouse {__version__}: {counted(len(ready.agents), 'agent')} are running", bold=True)
     print_table(
         [Column("agent"), Column("kafka"), Column("http")],
-        [[str(each.number), each.kafka, each.http] for each in ready.agents],
+        [[str(agent.number), agent.kafka, agent.http] for agent in ready.agents],
     )
     print_line(f"health of all: http://{ready.health}/health/ready", dim=True)
 
@@ -191,7 +181,7 @@ def show_ready(ready: "AgentReady", settings: Settings) -> None:
 
 
 def startup_screen(ready: "AgentReady", settings: Settings) -> tuple[str, list[tuple[str, str]], list[str]]:
-    """The words: a title, facts, and commands to try."""
+    """Return a title, properties, and commands to try."""
     url = f"{'https' if http_listeners(settings)[0].protocol.has_tls else 'http'}://{ready.http}"
     recovered = f", {counted(ready.recovered_records, 'record')} recovered" if ready.recovered_records else ""
     facts = [
@@ -217,7 +207,7 @@ def startup_screen(ready: "AgentReady", settings: Settings) -> tuple[str, list[t
 
 
 def configured_name(program: str) -> str:
-    """How to call this command from here: by its name where the shell finds it, else by its path."""
+    """Return the name of this command if the shell finds it, else its path."""
     if os.path.basename(program) != "streamhouse" or shutil.which("streamhouse"):
         return "streamhouse"
     path = os.path.relpath(program)
@@ -225,7 +215,7 @@ def configured_name(program: str) -> str:
 
 
 def _describe_wal(kind: str, settings: Settings) -> str:
-    """The kind is the agent's choice where the settings leave it open."""
+    """`kind` is the agent's choice if the settings leave it open."""
     if kind != "disk":
         return kind
     policy = {
@@ -309,7 +299,7 @@ def _show_sections(explained: Iterable[Explained]) -> None:
 
 
 def _value(setting: Explained) -> str:
-    """Bytes also in the unit that people think in."""
+    """Format the value; byte sizes also in KiB, MiB or GiB."""
     if isinstance(setting.value, bool):
         return str(setting.value).lower()
     if isinstance(setting.value, int) and setting.name.endswith("_bytes"):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 app = command_group("List and drain agents.")
 
-LOOK_S: Final = 0.3
+POLL_S: Final = 0.3
 STATES: Final = {"live": "green", "draining": "yellow", "expired": "red", "recovering": "yellow"}
 
 
@@ -99,7 +99,7 @@ def _row(agent: AgentStatus) -> list[str]:
 
 
 def format_remaining(ms: int | None) -> str:
-    """Until a lease ends, or since it did."""
+    """Time until a lease expires, or since it expired."""
     if ms is None:
         return "-"
     return f"{ms / 1000:.0f} s" if ms >= 0 else f"{-ms / 1000:.0f} s ago"
@@ -134,12 +134,12 @@ def drain(
     if as_json:
         print_json({"agent": as_fields(agent)})
     elif undo:
-        print_line(f"agent {node} takes its share again", color="green")
+        print_line(f"agent {node} can lead partitions again", color="green")
     elif agent.partitions or agent.shards:
         print_line(f"agent {node} drains: {_left(agent)}; --wait waits for it, --undo stops it")
     else:
         print_line(
-            f"agent {node} is drained: it leads nothing and can be stopped; --undo lets it take its share",
+            f"agent {node} is drained: it leads nothing and can be stopped; --undo undoes it",
             color="green",
         )
 
@@ -151,15 +151,17 @@ async def _drain(deps: Dependencies, address: str, node: int, *, undo: bool, wai
 
 
 async def _wait_until_drained(http: "Http", agent: AgentStatus, wait_s: float) -> AgentStatus:
-    """Look until the agent holds nothing; it may end meanwhile, which is as good."""
+    """Poll until the agent leads nothing, or has ended."""
     clock, line = SystemClock(), StatusLine()
     deadline = clock.monotonic() + wait_s
     try:
         while agent.partitions or agent.shards:
             line.show(f"agent {agent.node} drains: {_left(agent)}")
             if clock.monotonic() >= deadline:
-                raise Unavailable(f"agent {agent.node} is not drained after {wait_s:g} s; it goes on: {_left(agent)}")
-            await clock.sleep(LOOK_S)
+                raise Unavailable(
+                    f"agent {agent.node} is not drained after {wait_s:g} s; draining continues: {_left(agent)}"
+                )
+            await clock.sleep(POLL_S)
             agent = next((each for each in await http.agents() if each.session == agent.session), _as_ended(agent))
     finally:
         line.clear()
@@ -237,13 +239,13 @@ def findings_of(health: "AgentHealth") -> Sequence[Finding]:
 
 
 def _all(checkup: "ClusterHealth") -> list[Finding]:
-    return [*checkup.shared, *(finding for each in checkup.agents for finding in findings_of(each))]
+    return [*checkup.shared, *(finding for health in checkup.agents for finding in findings_of(health))]
 
 
 def _show_health(checkup: "ClusterHealth") -> None:
     _show_findings("cluster", checkup.shared)
-    for each in checkup.agents:
-        _show_findings(f"agent {each.agent.node}, {each.agent.http}", findings_of(each))
+    for health in checkup.agents:
+        _show_findings(f"agent {health.agent.node}, {health.agent.http}", findings_of(health))
     everything = _all(checkup)
     warnings = sum(finding.verdict == "warning" for finding in everything)
     failures = sum(finding.verdict == "failure" for finding in everything)
@@ -258,7 +260,7 @@ def _show_findings(title: str, findings: Sequence[Finding]) -> None:
     if findings:
         print_line(title, bold=True)
         columns = [Column("verdict", paint=PAINT), Column("check", style="cyan"), Column("result", fold=True)]
-        print_table(columns, [[each.verdict, each.name, each.text] for each in findings], indent=2)
+        print_table(columns, [[finding.verdict, finding.name, finding.text] for finding in findings], indent=2)
         print_line()
 
 
@@ -268,12 +270,12 @@ def _as_json(checkup: "ClusterHealth") -> dict[str, object]:
         "cluster": [_fields(finding) for finding in checkup.shared],
         "agents": [
             {
-                "node": each.agent.node,
-                "http": each.agent.http,
-                "version": each.examination.version if each.examination is not None else None,
-                "checks": [_fields(finding) for finding in findings_of(each)],
+                "node": health.agent.node,
+                "http": health.agent.http,
+                "version": health.examination.version if health.examination is not None else None,
+                "checks": [_fields(finding) for finding in findings_of(health)],
             }
-            for each in checkup.agents
+            for health in checkup.agents
         ],
     }
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from streamhouse.client.reader import ReadRange, RecordReader, Start
 
 POLL_S: Final = 0.5
-LOOK_AFTER_S: Final = 5.0
+CHECK_AFTER_S: Final = 5.0
 
 
 class SilenceNotice:
@@ -50,7 +50,7 @@ class SilenceNotice:
 
     async def after(self, records: Sequence[Record]) -> None:
         self._silent_s = 0.0 if records else self._silent_s + POLL_S
-        if self._silent_s < LOOK_AFTER_S:
+        if self._silent_s < CHECK_AFTER_S:
             return
         self._silent_s = 0.0
         try:
@@ -191,7 +191,7 @@ def consume(
     if sum([from_beginning, offset is not None, from_time is not None]) > 1:
         raise typer.BadParameter("give one of --from-beginning, --offset and --from-time", param_hint="--offset")
     if schema not in (None, "auto"):
-        raise typer.BadParameter("records name their schemas themselves: give auto", param_hint="--schema")
+        raise typer.BadParameter("records contain their schema ids: give --schema auto", param_hint="--schema")
     render = _render(RecordParts(keys=with_keys, headers=with_headers, offsets=with_offsets), as_json)
     registry = "" if schema is None else http_addresses(agents)
     reader: GroupReader | _Reader
@@ -218,7 +218,7 @@ def consume(
 
 
 def _run(reading: Coroutine[Any, Any, None]) -> None:
-    """Ctrl-C is how reading is meant to end."""
+    """Run until the end or Ctrl-C, which is not an error."""
     try:
         run(reading)
     except KeyboardInterrupt:
@@ -250,7 +250,7 @@ def _render(parts: RecordParts, as_json: bool) -> Render:
         return record_lines.as_json
     if not on_terminal():
         return record_lines.raw(parts)
-    if parts == RecordParts():  # nothing was registry for: show what people want to see
+    if parts == RecordParts():  # no option given: show everything
         parts = RecordParts(keys=True, headers=True, offsets=True)
     return record_lines.columns(parts, coloured=use_color())
 
@@ -276,11 +276,11 @@ class _Reader:
 
             async with RecordReader(administrator, connect, self.topic, self.span, reader=reader) as reading:
                 if reading.is_empty and on_terminal():
-                    print_note(f"no records in {self.topic} there; --follow waits for some")
+                    print_note(f"no records in {self.topic} there; --follow waits for new ones")
                 await self._copy(reading, SilenceNotice(admin, keep_waiting=self.span.until is None))
 
     async def _copy(self, reading: "RecordReader", watch: SilenceNotice) -> None:
-        """Copy records out until there are enough."""
+        """Print records until the end or the limit."""
         while not await reading.is_over():
             records = await reading.poll(timeout_s=POLL_S)
             write_out(records, self.render)

@@ -90,7 +90,7 @@ def cluster(
             restart=restart,
             secure=secure,
             on_ready=print_ready_json if as_json else show,
-            on_news=print_note,
+            on_event=print_note,
         )
     except ChildFailed as error:
         for line in error.last_lines:
@@ -101,7 +101,7 @@ def cluster(
 
 
 def lease_settings(ttl: str | None) -> dict[str, str]:
-    """A time to live, and everything that belongs to it in the same proportion as by default."""
+    """Return settings for a lease duration; the other lease settings are scaled in proportion."""
     if ttl is None:
         return {}
     try:
@@ -110,14 +110,14 @@ def lease_settings(ttl: str | None) -> dict[str, str]:
             raise ValueError
     except ValueError:
         raise typer.BadParameter(f"{ttl!r} is not a duration such as 30s", param_hint="--lease-ttl") from None
-    usual = structs.asdict(LeaseSettings())
-    scale = ttl_s / usual["ttl_s"]
-    scaled = {name: value * scale for name, value in usual.items() if name.endswith("_s")}
+    defaults = structs.asdict(LeaseSettings())
+    scale = ttl_s / defaults["ttl_s"]
+    scaled = {name: value * scale for name, value in defaults.items() if name.endswith("_s")}
     return {f"lease.{name}": f"{value:g}" for name, value in scaled.items()}
 
 
 def print_ready_json(ready: "ClusterReady") -> None:
-    """With `--secure` the line has the password: whoever asks for it is a program that logs in."""
+    """With `--secure` the line contains the password, for programs that log in."""
     security = ready.security
     login = (
         {}
@@ -175,7 +175,7 @@ def show(ready: "ClusterReady") -> None:
     for line in hints(ready):
         print_line(f"  {line}", color="green")
     print_line()
-    print_line("Ctrl-C stops everything; what is in the folder stays.", dim=True)
+    print_line("Ctrl-C stops everything; data in the folder is kept.", dim=True)
 
 
 def _url(ready: "ClusterReady", agent: "RunningAgent") -> str:
@@ -183,7 +183,7 @@ def _url(ready: "ClusterReady", agent: "RunningAgent") -> str:
 
 
 def connection_hints(ready: "ClusterReady", security: "LocalSecurity") -> list[tuple[str, str]]:
-    """How each client connects: passwords are in files, which only you can read."""
+    """Return how each client connects. Passwords are in files that only you can read."""
     first = ready.agents[0]
     kafka, url, folder = str(first.kafka), _url(ready, first), security.folder
     return [
@@ -213,5 +213,5 @@ def hints(ready: "ClusterReady") -> list[str]:
         f"{name} consume orders --follow --agents {agents}",
         f"kill -9 {first.pid}    # an agent dies; the others take over when its leases end",
         f". {ready.environment_file}; {name} up --kafka 127.0.0.1:0 --http 127.0.0.1:0 --grpc 127.0.0.1:0 --data more"
-        "    # one more joins",
+        "    # another agent joins",
     ]

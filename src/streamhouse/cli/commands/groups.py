@@ -8,8 +8,8 @@ import typer
 
 from streamhouse.cli.commands.offset_reset import Move, Target, parse_target, parse_topics, plan
 from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
-from streamhouse.cli.options import Agents, AsJson, Bootstrap, GroupName, Yes, kafka_addresses
-from streamhouse.cli.output import Column, count, print_json, print_line, print_properties, print_table
+from streamhouse.cli.options import Agents, AsJson, Bootstrap, GroupName, Yes, confirm, kafka_addresses
+from streamhouse.cli.output import Column, count, print_json, print_line, print_properties, print_result, print_table
 from streamhouse.cli.typer_setup import Command, command_group, help_text
 from streamhouse.client.types import Group
 from streamhouse.errors import NonEmptyGroup
@@ -28,10 +28,10 @@ app = command_group("List, describe, reset and delete consumer groups.")
 def list_(context: typer.Context, agents: Agents = None, bootstrap: Bootstrap = None, as_json: AsJson = False) -> None:
     groups = run(_list(dependencies_of(context), kafka_addresses(context, agents, bootstrap)))
     if as_json:
-        print_json([{"group": each.name, "state": each.state, "members": len(each.members)} for each in groups])
+        print_json([{"group": group.name, "state": group.state, "members": len(group.members)} for group in groups])
     elif groups:
         columns = [Column("group", style="cyan", fold=True), Column("state"), Column("members", "right")]
-        print_table(columns, [[each.name, each.state, count(len(each.members))] for each in groups])
+        print_table(columns, [[group.name, group.state, count(len(group.members))] for group in groups])
     else:
         print_line("no groups yet; be the first member of one with: streamhouse consume TOPIC --group NAME")
 
@@ -71,7 +71,7 @@ class _GroupDescription:
 
     @property
     def lag(self) -> int:
-        return sum(each.lag for each in self.lags)
+        return sum(partition.lag for partition in self.lags)
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -84,20 +84,22 @@ class _GroupDescription:
                     "member": member.member_id,
                     "client": member.client_id,
                     "host": member.host,
-                    "assigned": [{"topic": each.topic, "partition": each.partition} for each in member.assigned],
+                    "assigned": [
+                        {"topic": partition.topic, "partition": partition.partition} for partition in member.assigned
+                    ],
                 }
                 for member in self.group.members
             ],
             "partitions": [
                 {
-                    "topic": each.partition.topic,
-                    "partition": each.partition.partition,
-                    "committed": each.committed,
-                    "end": each.end,
-                    "lag": each.lag,
-                    "member": each.member_id,
+                    "topic": partition.partition.topic,
+                    "partition": partition.partition.partition,
+                    "committed": partition.committed,
+                    "end": partition.end,
+                    "lag": partition.lag,
+                    "member": partition.member_id,
                 }
-                for each in self.lags
+                for partition in self.lags
             ],
         }
 
@@ -130,14 +132,17 @@ class _GroupDescription:
             Column("host", drop=1),
             Column("partitions", "right"),
         ]
-        rows = [[each.member_id, each.client_id, each.host, count(len(each.assigned))] for each in self.group.members]
+        rows = [
+            [member.member_id, member.client_id, member.host, count(len(member.assigned))]
+            for member in self.group.members
+        ]
         print_table(columns, rows)
 
 
-def _row(each: "PartitionLag") -> list[str]:
-    committed = "-" if each.committed is None else str(each.committed)
-    lag, member = count(each.lag), each.member_id or "-"
-    return [each.partition.topic, str(each.partition.partition), committed, str(each.end), lag, member]
+def _row(partition: "PartitionLag") -> list[str]:
+    committed = "-" if partition.committed is None else str(partition.committed)
+    lag, member = count(partition.lag), partition.member_id or "-"
+    return [partition.partition.topic, str(partition.partition.partition), committed, str(partition.end), lag, member]
 
 
 async def _describe(deps: Dependencies, bootstrap: str, name: str) -> _GroupDescription:
@@ -258,13 +263,9 @@ def delete(
     bootstrap: Bootstrap = None,
     as_json: AsJson = False,
 ) -> None:
-    if not yes:
-        typer.confirm(f"Delete {name} and all its offsets?", abort=True, err=True)
+    confirm(f"Delete {name} and all its offsets?", yes)
     run(_delete(dependencies_of(context), kafka_addresses(context, agents, bootstrap), name))
-    if as_json:
-        print_json({"deleted": name})
-    else:
-        print_line(f"deleted {name}", color="green")
+    print_result({"deleted": name}, f"deleted {name}", as_json)
 
 
 async def _delete(deps: Dependencies, bootstrap: str, name: str) -> None:

@@ -91,14 +91,14 @@ def _print_groups(standings: Sequence[GroupStanding]) -> None:
     ]
     rows = [
         [
-            each.group,
-            each.health,
-            UNKNOWN if each.at_ms is None else count(each.lag),
-            duration(each.lag_ms),
-            _rate(each.records_per_second),
-            plot(each.history),
+            standing.group,
+            standing.health,
+            UNKNOWN if standing.at_ms is None else count(standing.lag),
+            duration(standing.lag_ms),
+            _rate(standing.records_per_second),
+            plot(standing.history),
         ]
-        for each in sorted(standings, key=lambda each: (-(each.lag_ms or 0), each.group))
+        for standing in sorted(standings, key=lambda standing: (-(standing.lag_ms or 0), standing.group))
     ]
     print_table(columns, rows)
 
@@ -130,18 +130,26 @@ def _print_group(standing: GroupStanding) -> None:
         print_table(columns, map(_partition_row, standing.partitions))
 
 
-def _partition_row(each: PartitionStanding) -> list[str]:
-    state = "unknown" if each.lag is None else "stuck" if each.stuck else "waiting" if each.lag else "caught up"
+def _partition_row(partition: PartitionStanding) -> list[str]:
+    state = (
+        "unknown"
+        if partition.lag is None
+        else "stuck"
+        if partition.stuck
+        else "waiting"
+        if partition.lag
+        else "caught up"
+    )
     return [
-        each.topic,
-        str(each.partition),
-        UNKNOWN if each.committed is None else str(each.committed),
-        UNKNOWN if each.end is None else str(each.end),
-        UNKNOWN if each.lag is None else count(each.lag),
-        duration(each.lag_ms),
-        UNKNOWN if each.committed_at_ms is None else format_time(each.committed_at_ms)[:19],
+        partition.topic,
+        str(partition.partition),
+        UNKNOWN if partition.committed is None else str(partition.committed),
+        UNKNOWN if partition.end is None else str(partition.end),
+        UNKNOWN if partition.lag is None else count(partition.lag),
+        duration(partition.lag_ms),
+        UNKNOWN if partition.committed_at_ms is None else format_time(partition.committed_at_ms)[:19],
         state,
-        each.member or UNKNOWN,
+        partition.member or UNKNOWN,
     ]
 
 
@@ -169,12 +177,12 @@ def plot(samples: Sequence[LagSample]) -> str:
     end_ms = samples[-1].at_ms
     step_ms = 3_600_000 // WIDTH
     heights: list[int | None] = [None] * WIDTH
-    for each in samples:
-        place = WIDTH - 1 - (end_ms - each.at_ms) // step_ms
-        if place >= 0:
-            heights[place] = max(heights[place] or 0, each.lag)
-    top = max((each for each in heights if each is not None), default=0)
-    return "".join(_bar(each, top) for each in heights).lstrip()
+    for sample in samples:
+        index = WIDTH - 1 - (end_ms - sample.at_ms) // step_ms
+        if index >= 0:
+            heights[index] = max(heights[index] or 0, sample.lag)
+    top = max((sample for sample in heights if sample is not None), default=0)
+    return "".join(_bar(sample, top) for sample in heights).lstrip()
 
 
 def _bar(height: int | None, top: int) -> str:

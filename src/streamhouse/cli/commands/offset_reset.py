@@ -21,7 +21,7 @@ FLAGS = "--to-earliest, --to-latest, --to-offset, --to-time and --shift-by"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Exactly one field is given; `at` is an end or a time in milliseconds."""
+    """Exactly one field is set; `at` is `EARLIEST`, `LATEST` or a time in milliseconds."""
 
     at: int | None = None
     offset: int | None = None
@@ -30,7 +30,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """`before` is None where the group has committed nothing yet."""
+    """`before` is None if the group has committed nothing."""
 
     partition: TopicPartition
     before: int | None
@@ -44,7 +44,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBounds:
-    """A partition's first and next offset; `at_target` is the one at the target's end or time, -1 for none."""
+    """Log start and end offset of a partition; `at_target` is the offset at the target's end or time, -1 for none."""
 
     start: int
     end: int
@@ -52,8 +52,8 @@ class LogBounds:
 
 
 def parse_target(*, earliest: bool, latest: bool, offset: int | None, time: str | None, shift: int | None) -> Target:
-    given = sum([earliest, latest, offset is not None, time is not None, shift is not None])
-    if given != 1:
+    fields = sum([earliest, latest, offset is not None, time is not None, shift is not None])
+    if fields != 1:
         raise typer.BadParameter(f"give one of {FLAGS}", param_hint="--to-…")
     if earliest or latest:
         return Target(at=EARLIEST if earliest else LATEST)
@@ -82,7 +82,7 @@ def parse_topics(texts: list[str]) -> dict[str, list[int] | None]:
 
 def new_offset(target: Target, bounds: LogBounds, before: int | None) -> int | None:
     """The offset to move to, within the log; None to shift from no committed offset."""
-    if target.at is not None:  # no record is so late: the end
+    if target.at is not None:  # no record is that late: the end
         offset = bounds.at_target if bounds.at_target >= 0 else bounds.end
     elif target.offset is not None:
         offset = target.offset
@@ -135,10 +135,10 @@ def _moves(
     group: str, target: Target, topic: str, bounds: Mapping[int, LogBounds], committed: Mapping[TopicPartition, int]
 ) -> list[Move]:
     moves: list[Move] = []
-    for number, each in bounds.items():
+    for number, partition_bounds in bounds.items():
         partition = TopicPartition(topic, number)
         before = committed.get(partition)
-        after = new_offset(target, each, before)
+        after = new_offset(target, partition_bounds, before)
         if after is None:
             raise Rejected(
                 f"the group has committed nothing there to shift from; group={group} partition={topic}-{number}"

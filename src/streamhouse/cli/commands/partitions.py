@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 app = command_group("List partitions and move their leadership.")
 
-LOOK_S: Final = 0.2
+POLL_S: Final = 0.2
 
 
 @app.command(
@@ -61,14 +61,16 @@ def list_(
 ) -> None:
     survey = run(dependencies_of(context).cluster_client(http_addresses(agents)).partitions(topic))
     for agent in survey.silent:
-        print_note(f"agent {agent.node} does not answer on http://{agent.http}; what only it knows is left out")
-    shown = [each for each in survey.partitions if internal or topic or not each.topic.startswith("__")]
+        print_note(f"agent {agent.node} does not answer on http://{agent.http}; its high watermarks are unknown")
+    partitions = [
+        partition for partition in survey.partitions if internal or topic or not partition.topic.startswith("__")
+    ]
     if as_json:
-        print_json({"partitions": [as_fields(each) for each in shown], "silent": _silent_nodes(survey)})
-    elif not shown:
-        print_line("no partitions yet; streamhouse topics create makes some")
+        print_json({"partitions": [as_fields(partition) for partition in partitions], "silent": _silent_nodes(survey)})
+    elif not partitions:
+        print_line("no partitions yet; create a topic with: streamhouse topics create NAME")
     else:
-        _show(shown)
+        _show(partitions)
 
 
 def _silent_nodes(survey: "PartitionSurvey") -> list[int]:
@@ -93,47 +95,48 @@ def _show(partitions: Sequence[PartitionStatus]) -> None:
         Column("stable", "right", drop=2),
         Column("size", "right", drop=1),
     ]
-    print_table(columns, [_row(each) for each in partitions])
-    idle = sum(each.leader is None for each in partitions)
+    print_table(columns, [_row(partition) for partition in partitions])
+    idle = sum(partition.leader is None for partition in partitions)
     rest = f"; {count(idle)} in brackets: the agent that becomes leader on the first request" if idle else ""
     print_line(
-        f"{counted(len(partitions), 'partition')}, {size(sum(each.bytes for each in partitions))}{rest}", dim=True
+        f"{counted(len(partitions), 'partition')}, {size(sum(partition.bytes for partition in partitions))}{rest}",
+        dim=True,
     )
-    if held := sum(each.is_held_back for each in partitions):
+    if held := sum(partition.is_held_back for partition in partitions):
         print_line(
             f"{counted(held, 'partition')} held back by open transactions; see: streamhouse transactions list --open",
             color="yellow",
         )
 
 
-def _row(each: PartitionStatus) -> list[str]:
+def _row(partition: PartitionStatus) -> list[str]:
     return [
-        each.topic,
-        str(each.partition),
-        leader(each),
-        "-" if each.pinned_to is None else str(each.pinned_to),
-        str(each.epoch),
-        format_remaining(each.lease_expires_in_ms),
-        count(each.log_start),
-        count(each.flushed_end),
-        "?" if each.high_watermark is None else count(each.high_watermark),
-        stable(each),
-        size(each.bytes),
+        partition.topic,
+        str(partition.partition),
+        leader(partition),
+        "-" if partition.pinned_to is None else str(partition.pinned_to),
+        str(partition.epoch),
+        format_remaining(partition.lease_expires_in_ms),
+        count(partition.log_start),
+        count(partition.flushed_end),
+        "?" if partition.high_watermark is None else count(partition.high_watermark),
+        stable(partition),
+        size(partition.bytes),
     ]
 
 
-def stable(each: PartitionStatus) -> str:
+def stable(partition: PartitionStatus) -> str:
     """Format the last stable offset: `-` without a leader, `?` if the leader does not respond."""
-    if each.last_stable_offset is None:
-        return "-" if each.leader is None else "?"
-    return count(each.last_stable_offset)
+    if partition.last_stable_offset is None:
+        return "-" if partition.leader is None else "?"
+    return count(partition.last_stable_offset)
 
 
-def leader(each: PartitionStatus) -> str:
+def leader(partition: PartitionStatus) -> str:
     """Format the leader: `2`; `2 > 3` while it moves; `(3)`, the next leader, if there is none; `-` without agents."""
-    if each.leader is None:
-        return "-" if each.owner is None else f"({each.owner})"
-    return f"{each.leader} > {each.owner}" if each.is_moving else str(each.leader)
+    if partition.leader is None:
+        return "-" if partition.owner is None else f"({partition.owner})"
+    return f"{partition.leader} > {partition.owner}" if partition.is_moving else str(partition.leader)
 
 
 @app.command(
@@ -160,7 +163,7 @@ def move(
     as_json: AsJson = False,
 ) -> None:
     if (to is None) == (not unpin):
-        raise typer.BadParameter("say where to: --to NODE, or --unpin", param_hint="--to")
+        raise typer.BadParameter("give --to NODE or --unpin", param_hint="--to")
     moved = run(
         _move(dependencies_of(context), http_addresses(agents), topic, partition, to, wait_s=timeout if wait else None)
     )
@@ -194,9 +197,13 @@ async def _wait_until_moved(http: "Http", moved: PartitionStatus, wait_s: float)
         while moved.is_moving:
             line.show(_describe_move(moved))
             if clock.monotonic() >= deadline:
-                raise Unavailable(f"{_describe_move(moved)}, and has not arrived after {wait_s:g} s; it goes on")
-            await clock.sleep(LOOK_S)
-            (moved,) = [each for each in await http.partitions(moved.topic) if each.partition == moved.partition]
+                raise Unavailable(f"{_describe_move(moved)}; not done after {wait_s:g} s, continues in the background")
+            await clock.sleep(POLL_S)
+            (moved,) = [
+                partition_status
+                for partition_status in await http.partitions(moved.topic)
+                if partition_status.partition == moved.partition
+            ]
     finally:
         line.clear()
     return moved

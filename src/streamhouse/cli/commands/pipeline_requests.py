@@ -99,14 +99,14 @@ NO_FREE_SLOTS: Final = "supervisors take no more; raise their --slots, or start 
 def has_no_supervisor(pipelines: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a pipeline should run and no supervisor has it."""
     return any(
-        each.get("wish") == "run" and phase_of(each) not in ("done", "failed") and not each.get("owner")
-        for each in pipelines
+        pipeline.get("wish") == "run" and phase_of(pipeline) not in ("done", "failed") and not pipeline.get("owner")
+        for pipeline in pipelines
     )
 
 
 def has_no_free_slots(supervisors: Sequence[Mapping[str, Any]]) -> bool:
     """Whether there are supervisors, and all their slots are used."""
-    return bool(supervisors) and all(len(each["pipelines"]) >= each["slots"] for each in supervisors)
+    return bool(supervisors) and all(len(supervisor["pipelines"]) >= supervisor["slots"] for supervisor in supervisors)
 
 
 def print_pipeline(pipeline: Mapping[str, Any]) -> None:
@@ -116,7 +116,7 @@ def print_pipeline(pipeline: Mapping[str, Any]) -> None:
     if columns:
         print_line()
         print_table(
-            (Column("column", style="bold"), Column("type")), [(each["name"], each["type"]) for each in columns]
+            (Column("column", style="bold"), Column("type")), [(source["name"], source["type"]) for source in columns]
         )
     print_line()
     print_line(str(pipeline.get("text") or "").strip(), dim=True)
@@ -202,22 +202,26 @@ async def wait_until_running(deps: Dependencies, address: str, names: Sequence[s
     async with deps.http(address) as http:
         while True:
             pipelines = [await send_request(http, "GET", path_of(name)) for name in names]
-            waiting = [each for each in pipelines if current_phase(each) not in ("running", "done", "paused")]
-            failed = [each for each in waiting if current_phase(each) == "failed"]
+            waiting = [
+                pipeline for pipeline in pipelines if current_phase(pipeline) not in ("running", "done", "paused")
+            ]
+            failed = [pipeline for pipeline in waiting if current_phase(pipeline) == "failed"]
             if failed:
                 status.clear()
-                raise Rejected("; ".join(f"{each['name']} failed: {each['status']['error']}" for each in failed))
+                raise Rejected(
+                    "; ".join(f"{pipeline['name']} failed: {pipeline['status']['error']}" for pipeline in failed)
+                )
             if not waiting:
                 break
             supervisors = (await send_request(http, "GET", "/v1/supervisors"))["supervisors"]
             hint = "" if supervisors else "; no supervisor is running; start one: streamhouse pipelines run"
             if has_no_free_slots(supervisors) and has_no_supervisor(waiting):
                 hint = f"; {NO_FREE_SLOTS}"
-            status.show(f"waiting for {', '.join(each['name'] for each in waiting)}{hint}")
+            status.show(f"waiting for {', '.join(pipeline['name'] for pipeline in waiting)}{hint}")
             await SystemClock().sleep(0.5)
     status.clear()
-    for each in pipelines:
-        print_line(f"{phase_of(each)} {each['name']}", color="green")
+    for pipeline in pipelines:
+        print_line(f"{phase_of(pipeline)} {pipeline['name']}", color="green")
 
 
 async def apply_files(
@@ -250,7 +254,7 @@ async def validate_files(
 
 
 def _starting(waited_s: float) -> str:
-    """With the seconds on a terminal; without them in a pipe, so that the line is printed once."""
+    """The elapsed seconds are shown on a terminal only: into a pipe, the line is printed once."""
     return "starting Spark to validate …" + (f" {waited_s:.0f} s" if sys.stderr.isatty() else "")
 
 
@@ -284,7 +288,7 @@ async def print_list(deps: Dependencies, address: str) -> list[dict[str, Any]]:
 
 
 async def find_supervisors(deps: Dependencies, address: str) -> list[dict[str, Any]]:
-    """Those whose lease is held, with the pipelines that each of them has."""
+    """Return the live supervisors with their pipelines."""
     async with deps.http(address) as http:
         supervisors: list[dict[str, Any]] = (await send_request(http, "GET", "/v1/supervisors"))["supervisors"]
         return supervisors
@@ -297,7 +301,7 @@ async def fetch_pipelines(http: "Http") -> list[dict[str, Any]]:
 
 
 async def watch_list(deps: Dependencies, address: str, as_json: bool) -> None:
-    """On a terminal the table is drawn over the last one; a pipe gets one after the other."""
+    """Redraw the table on a terminal; print one after the other into a pipe."""
     async with deps.http(address) as http:
         while True:
             pipelines = await fetch_pipelines(http)

@@ -1,8 +1,6 @@
-"""Pipelines: `streamhouse pipelines …`: apply files, watch what runs, and run it.
+"""Commands `streamhouse pipelines …`: apply files, list pipelines and their events, run a supervisor.
 
-Owns        the options and the output
-Leaves      requests and files of definitions to `pipeline_requests`, tables on the screen to
-            `pipeline_requests`
+Owns the options Leaves requests and output to `pipeline_requests`, definitions in files to `spark.pipelines`
 """
 
 from pathlib import Path
@@ -29,7 +27,7 @@ from streamhouse.cli.commands.pipeline_requests import (
     watch_list,
 )
 from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
-from streamhouse.cli.options import Agents, AsJson, Yes, http_addresses
+from streamhouse.cli.options import Agents, AsJson, Yes, confirm, http_addresses
 from streamhouse.cli.output import counted, format_time, print_error, print_json, print_line, print_note
 from streamhouse.cli.typer_setup import Command, command_group, help_text
 from streamhouse.clock import SystemClock
@@ -99,7 +97,7 @@ def run_pipelines(
             raise typer.BadParameter(f"{setting!r} is not NAME=VALUE", param_hint="--conf")
 
     def started(supervisor: str, log_path: Path) -> None:
-        print_line(f"supervisor {supervisor} takes pipelines; Spark's own words are in {log_path}", bold=True)
+        print_line(f"supervisor {supervisor} is ready for pipelines; Spark log: {log_path}", bold=True)
 
     dependencies_of(context).run_supervisor(
         agents=http_addresses(agents),
@@ -111,7 +109,7 @@ def run_pipelines(
         conf=tuple(conf or ()),
         maintain=maintain,
         on_start=started,
-        on_news=lambda what, text: print_line(f"{format_time(SystemClock().now_ms())}  {what}: {text}"),
+        on_event=lambda what, text: print_line(f"{format_time(SystemClock().now_ms())}  {what}: {text}"),
     )
     print_line("stopped")
 
@@ -145,13 +143,14 @@ def apply(
         print_json([outcome_json(outcome) for outcome in outcomes])
     for outcome in outcomes if not as_json else ():
         print_line(f"{outcome.outcome} {outcome.what} {outcome.name}", color=OUTCOMES.get(outcome.outcome))
-    refused = [outcome for outcome in outcomes if outcome.outcome == "refused"]
-    for outcome in refused:
+    rejected = [outcome for outcome in outcomes if outcome.outcome == "refused"]
+    for outcome in rejected:
         print_error(f"{outcome.what} {outcome.name}: {outcome.why}")
-    if refused:
+    if rejected:
         raise typer.Exit(1)
     if wait:
-        names = [each.name for each in outcomes if each.what != "table" and each.outcome not in ("deleted", "absent")]
+        kept = [outcome for outcome in outcomes if outcome.outcome not in ("deleted", "absent")]
+        names = [outcome.name for outcome in kept if outcome.what != "table"]
         run(wait_until_running(dependencies_of(context), http_addresses(agents), list(dict.fromkeys(names))))
 
 
@@ -277,7 +276,7 @@ def resume(context: typer.Context, name: Name, agents: Agents = None, as_json: A
 def restart(
     context: typer.Context, name: Name, begin: From = None, agents: Agents = None, as_json: AsJson = False
 ) -> None:
-    message = f"restarted {name}" + (f" from {begin}" if begin else " where it stood")
+    message = f"restarted {name}" + (f" from {begin}" if begin else " from its checkpoint")
     _change_state(context, name, agents, as_json, "POST", "restart", message, {"from": begin})
 
 
@@ -298,8 +297,7 @@ def delete(
     agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
-    if not yes:
-        typer.confirm(f"Delete the pipeline {name} and its offsets?", abort=True, err=True)
+    confirm(f"Delete the pipeline {name} and its offsets?", yes)
     run(_fetch_pipeline(dependencies_of(context), http_addresses(agents), "DELETE", name))
     print_json({"deleted": name}) if as_json else print_line(f"deleted {name}", color="green")
 

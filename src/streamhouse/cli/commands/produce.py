@@ -1,7 +1,7 @@
-"""Produce: arguments, lines of standard input or of a file become records of a topic.
+"""Command `streamhouse produce`: arguments, lines of standard input or of a file become records of a topic.
 
-Owns        the flags, the tally of what was stored and what failed, progress and the summary
-Leaves      lines to `record_lines`, sending to `client.producer`
+Owns the options, the counts of stored and failed records, progress and the summary Leaves parsing of lines to
+`record_lines`, sending to `client.producer`
 """
 
 import json
@@ -121,7 +121,7 @@ def produce(
         headers=tuple((name, value.encode()) for name, value in pairs(header or [], "--header")),
         partition=partition,
     )
-    tally = DeliveryCounts()
+    counts = DeliveryCounts()
     work = _ProduceOptions(
         topic=topic,
         shape=shape,
@@ -134,13 +134,13 @@ def produce(
     )
     try:
         with _open_input(values, file) as source:
-            run(_produce(dependencies_of(context), kafka_addresses(context, agents, bootstrap), work, source, tally))
+            run(_produce(dependencies_of(context), kafka_addresses(context, agents, bootstrap), work, source, counts))
     except KeyboardInterrupt:
-        _print_summary(topic, tally, as_json)
+        _print_summary(topic, counts, as_json)
         raise typer.Exit(130) from None
-    _print_summary(topic, tally, as_json)
-    if tally.failed:
-        raise Rejected(f"{counted(tally.failed, 'record')} of {count(tally.failed + tally.stored)} failed")
+    _print_summary(topic, counts, as_json)
+    if counts.failed:
+        raise Rejected(f"{counted(counts.failed, 'record')} of {count(counts.failed + counts.stored)} failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +157,7 @@ class _ProduceOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Input:
-    """Where records come from: values, or a stream of which the length may be known."""
+    """Source of the records: values, or a stream whose length may be known."""
 
     values: list[str] | None = None
     stream: BinaryIO | None = None
@@ -181,13 +181,13 @@ def _open_input(values: list[str] | None, file: Path | None) -> Iterator[_Input]
 
 @dataclass(slots=True)
 class DeliveryCounts:
-    """What became of the records."""
+    """Number of stored and failed records."""
 
     stored: int = 0
     failed: int = 0
     bytes: int = 0
     elapsed_s: float = 0.0
-    gone: bool = False  # the agent does not answer: what follows would fail as well
+    gone: bool = False  # the agent does not answer: later records would fail as well
     failures: list[str] = field(default_factory=list)
 
     def store(self, size_bytes: int) -> None:
@@ -202,15 +202,15 @@ class DeliveryCounts:
 
 
 class DeliveryQueue:
-    """Hands records over and waits for their deliveries in order, with a limit on how many are under way."""
+    """Enqueues records and waits for their deliveries in order; limits how many are pending."""
 
-    def __init__(self, producer: "Producer", tally: DeliveryCounts) -> None:
-        self._producer, self._tally = producer, tally
+    def __init__(self, producer: "Producer", counts: DeliveryCounts) -> None:
+        self._producer, self._tally = producer, counts
         self._waiting: deque[tuple[int, int, Delivery]] = deque()
 
     async def send(self, number: int, record: NewRecord) -> None:
         while len(self._waiting) >= MAX_WAITING_RECORDS:
-            await self._settle_oldest()
+            await self._await_oldest()
         await self.settle_done()
         try:
             written = self._producer.record(record.value, record.key, record.headers, None, record.partition)
@@ -222,14 +222,14 @@ class DeliveryQueue:
 
     async def settle(self) -> None:
         while self._waiting:
-            await self._settle_oldest()
+            await self._await_oldest()
 
     async def settle_done(self) -> None:
-        """Count what is known by now."""
+        """Count the deliveries that are done."""
         while self._waiting and self._waiting[0][2].done():
-            await self._settle_oldest()
+            await self._await_oldest()
 
-    async def _settle_oldest(self) -> None:
+    async def _await_oldest(self) -> None:
         number, size_bytes, delivery = self._waiting.popleft()
         try:
             await delivery
@@ -240,20 +240,20 @@ class DeliveryQueue:
 
 
 async def _produce(
-    deps: Dependencies, bootstrap: str, work: _ProduceOptions, source: _Input, tally: DeliveryCounts
+    deps: Dependencies, bootstrap: str, work: _ProduceOptions, source: _Input, counts: DeliveryCounts
 ) -> None:
     clock = SystemClock()
     await _check_topic(deps, bootstrap, work)
     started = clock.monotonic()
     async with _writer(deps, work) as write, _producer(deps, bootstrap, work, write) as producer:
-        shipment = DeliveryQueue(producer, tally)
+        queue = DeliveryQueue(producer, counts)
         try:
             with Progress(source.total_bytes, enabled=source.stream is not None and source.progress) as progress:
-                await _send_lines(_lines(source, work.whole, progress), work.shape, shipment, tally)
-                await shipment.settle()
+                await _send_lines(_lines(source, work.whole, progress), work.shape, queue, counts)
+                await queue.settle()
         finally:
-            await shipment.settle_done()
-            tally.elapsed_s = clock.monotonic() - started
+            await queue.settle_done()
+            counts.elapsed_s = clock.monotonic() - started
 
 
 def _producer(
@@ -267,7 +267,7 @@ def _producer(
 
 @asynccontextmanager
 async def _writer(deps: Dependencies, work: _ProduceOptions) -> AsyncIterator[Write | None]:
-    """How values are written: by a schema, where one was named."""
+    """Open the encoder of values, None without a schema."""
     if work.schema is None:
         yield None
         return
@@ -277,7 +277,7 @@ async def _writer(deps: Dependencies, work: _ProduceOptions) -> AsyncIterator[Wr
 
 
 class JsonLines:
-    """Lines of JSON, written by a schema."""
+    """Encodes lines of JSON with a schema."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
@@ -294,7 +294,7 @@ class JsonLines:
 
 
 async def _check_topic(deps: Dependencies, bootstrap: str, work: _ProduceOptions) -> None:
-    """Fail at once, and with a reason, where the producer would wait and try again."""
+    """Raise at once for a missing topic or partition; the producer would retry."""
     async with deps.admin(bootstrap) as admin:
         topic = await admin.topic(work.topic, create=True)
     if work.shape.partition is not None and work.shape.partition >= len(topic.partitions):
@@ -306,7 +306,7 @@ async def _check_topic(deps: Dependencies, bootstrap: str, work: _ProduceOptions
 
 async def _lines(source: _Input, whole: bool, progress: "Progress") -> AsyncIterator[list[bytes]]:
     if source.stream is None:
-        # Arguments that were not UTF-8 become the bytes that they were.
+        # Arguments that were not UTF-8 become their original bytes.
         yield [value.encode("utf-8", "surrogateescape") for value in source.values or []]
         return
     splitter = LineSplitter()
@@ -321,7 +321,7 @@ async def _lines(source: _Input, whole: bool, progress: "Progress") -> AsyncIter
 
 
 async def _send_lines(
-    lines: AsyncIterator[list[bytes]], shape: LineFormat, shipment: DeliveryQueue, tally: DeliveryCounts
+    lines: AsyncIterator[list[bytes]], shape: LineFormat, queue: DeliveryQueue, counts: DeliveryCounts
 ) -> None:
     number = 0
     async for batch in lines:
@@ -330,15 +330,15 @@ async def _send_lines(
             try:
                 record = shape.record(line)
             except ValueError as error:
-                tally.fail(number, error)
+                counts.fail(number, error)
                 continue
-            await shipment.send(number, record)
-            if tally.gone:
+            await queue.send(number, record)
+            if counts.gone:
                 return
 
 
 class Progress:
-    """A bar on the terminal, or nothing; gone when the work is done."""
+    """A progress bar on the terminal, removed at the end."""
 
     def __init__(self, total_bytes: int | None, *, enabled: bool) -> None:
         self._total_bytes = total_bytes
@@ -365,23 +365,23 @@ class Progress:
             self._bar.advance(self._bar.task_ids[0], size_bytes)
 
 
-def _print_summary(topic: str, tally: DeliveryCounts, as_json: bool) -> None:
-    for text in tally.failures:
+def _print_summary(topic: str, counts: DeliveryCounts, as_json: bool) -> None:
+    for text in counts.failures:
         print_error(text)
     if as_json:
         print_json(
             {
                 "topic": topic,
-                "records": tally.stored,
-                "bytes": tally.bytes,
-                "failed": tally.failed,
-                "seconds": round(tally.elapsed_s, 6),
+                "records": counts.stored,
+                "bytes": counts.bytes,
+                "failed": counts.failed,
+                "seconds": round(counts.elapsed_s, 6),
             }
         )
         return
-    rate = tally.stored / tally.elapsed_s if tally.elapsed_s > 0 else 0
+    rate = counts.stored / counts.elapsed_s if counts.elapsed_s > 0 else 0
     print_line(
-        f"{counted(tally.stored, 'record')}, {size(tally.bytes)} to {topic}"
-        f" in {seconds(tally.elapsed_s)} ({count(rate)} records/s)",
-        color="green" if not tally.failed else None,
+        f"{counted(counts.stored, 'record')}, {size(counts.bytes)} to {topic}"
+        f" in {seconds(counts.elapsed_s)} ({count(rate)} records/s)",
+        color="green" if not counts.failed else None,
     )

@@ -16,8 +16,8 @@ from streamhouse.model.quota import ADDRESS_LIMITS, CLIENT_LIMITS, DEFAULT
 app = command_group("Set and list quotas.")
 
 
-def _entity(name: str | None, *, everybody: bool) -> str | None:
-    return DEFAULT if everybody else name
+def _entity(name: str | None, *, is_default: bool) -> str | None:
+    return DEFAULT if is_default else name
 
 
 @app.command(
@@ -37,22 +37,22 @@ def set_(
     for_user: Annotated[str | None, typer.Option("--for-user", metavar="NAME", help="Limits of a user.")] = None,
     client_id: Annotated[str | None, typer.Option("--client-id", metavar="ID", help="Limits of a client id.")] = None,
     ip: Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="Limits of an address.")] = None,
-    default_user: Annotated[bool, typer.Option("--default-user", help="Of users without limits of their own.")] = False,
+    default_user: Annotated[bool, typer.Option("--default-user", help="Default limits of users.")] = False,
     default_client_id: Annotated[
-        bool, typer.Option("--default-client-id", help="Of client ids without limits of their own.")
+        bool, typer.Option("--default-client-id", help="Default limits of client ids.")
     ] = False,
-    default_ip: Annotated[bool, typer.Option("--default-ip", help="Of addresses without limits of their own.")] = False,
+    default_ip: Annotated[bool, typer.Option("--default-ip", help="Default limits of addresses.")] = False,
     agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
     named = {
-        "user": _entity(for_user, everybody=default_user),
-        "client-id": _entity(client_id, everybody=default_client_id),
-        "ip": _entity(ip, everybody=default_ip),
+        "user": _entity(for_user, is_default=default_user),
+        "client-id": _entity(client_id, is_default=default_client_id),
+        "ip": _entity(ip, is_default=default_ip),
     }
     entity = {kind: name for kind, name in named.items() if name is not None}
     if not entity:
-        raise typer.BadParameter("say for whom, with --for-user, --client-id or --ip", param_hint="--for-user")
+        raise typer.BadParameter("name an entity with --for-user, --client-id or --ip", param_hint="--for-user")
     changes = {name: _limit(name, value) for name, value in pairs(limits, "LIMIT")}
     quota = run(_set(dependencies_of(context), http_addresses(agents), entity, changes))
     if as_json:
@@ -62,7 +62,7 @@ def set_(
 
 
 def _limit(name: str, text: str) -> float | None:
-    """None: removed."""
+    """Parse a limit; None removes it."""
     if not text:
         return None
     try:
@@ -80,11 +80,11 @@ async def _set(deps: Dependencies, address: str, entity: dict[str, str], limits:
 def list_(context: typer.Context, agents: Agents = None, as_json: AsJson = False) -> None:
     quotas = run(_list(dependencies_of(context), http_addresses(agents)))
     if as_json:
-        print_json({"quotas": [msgspec.to_builtins(each) for each in quotas]})
+        print_json({"quotas": [msgspec.to_builtins(quota) for quota in quotas]})
     elif quotas:
         _show(quotas)
     else:
-        print_line("no quotas: nobody is limited")
+        print_line("no quotas yet; set one with: streamhouse quotas set")
 
 
 async def _list(deps: Dependencies, address: str) -> list[QuotaInfo]:
@@ -96,9 +96,9 @@ def _show(quotas: list[QuotaInfo]) -> None:
     columns = [Column("for", style="cyan", fold=True), Column("limits", fold=True)]
     rows = [
         [
-            ", ".join(f"{kind} {name}" for kind, name in each.entity.items()),
-            ", ".join(f"{name}={value:g}" for name, value in each.limits.items()) or "none",
+            ", ".join(f"{kind} {name}" for kind, name in quota.entity.items()),
+            ", ".join(f"{name}={value:g}" for name, value in quota.limits.items()) or "none",
         ]
-        for each in quotas
+        for quota in quotas
     ]
     print_table(columns, rows)

@@ -25,7 +25,7 @@ CHUNK_BYTES: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineFormat:
-    """How a line becomes a record: fields that all records share, and how key and value are separated."""
+    """How a line becomes a record: key and value separators, and fields that all records share."""
 
     key: bytes | None = None
     key_separator: bytes | None = None
@@ -49,7 +49,7 @@ class LineFormat:
 
 
 class LineSplitter:
-    """Chunks in, lines out. Only a newline ends a line: carriage returns and any other byte belong to it."""
+    """Splits chunks into lines. Only a newline ends a line: carriage returns and all other bytes belong to it."""
 
     def __init__(self) -> None:
         self._begun: list[bytes] = []
@@ -64,7 +64,7 @@ class LineSplitter:
         return lines
 
     def finish(self) -> list[bytes]:
-        """The last line, when it didn't end with a newline."""
+        """Return the last line if it has no newline."""
         last = b"".join(self._begun)
         self._begun = []
         return [last] if last else []
@@ -91,7 +91,7 @@ async def _read(fd: int, *, waits: bool) -> bytes:
 
 
 async def _readable(fd: int) -> bool:
-    """Wait until a read would not block; False for files that can't be waited for, such as /dev/null."""
+    """Wait until a read would not block; False for files that don't support waiting, such as /dev/null."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     try:
@@ -111,7 +111,7 @@ KEY_WIDTH: Final = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordParts:
-    """What a line shows beside the value."""
+    """What is printed beside the value."""
 
     keys: bool = False
     headers: bool = False
@@ -166,7 +166,7 @@ def _raw(value: Any) -> bytes:
 
 
 def columns(parts: RecordParts, *, coloured: bool) -> Render:
-    """Aligned columns for a terminal; nothing in a record can steer it."""
+    """Render aligned columns for a terminal; control characters are escaped."""
 
     def paint(text: str, color: str | None = None, *, dim: bool = False) -> str:
         return typer.style(text, fg=color, dim=dim or None) if coloured else text

@@ -1,7 +1,6 @@
-"""Recover: `streamhouse recover`: what the object store holds and the metadata database lacks; shown, then registered.
+"""Command `streamhouse recover`: shows objects that the metadata database lacks, and registers them with --apply.
 
-Owns        the options, the table, the JSON and the summary
-Leaves      finding and registering to the agent's module
+Owns the options, the table, the JSON and the summary Leaves finding and registering objects to `agent`
 """
 
 import os
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from streamhouse.cli.dependencies import dependencies_of
-from streamhouse.cli.options import AsJson, ConfigFile, pairs
+from streamhouse.cli.options import AsJson, ConfigFile, DataFolder, MetadataUrl, SettingFlags, StoreUrl, setting_flags
 from streamhouse.cli.output import Column, console, count, counted, print_json, print_line, print_table
 from streamhouse.cli.typer_setup import help_text
 from streamhouse.config import load_settings
@@ -31,35 +30,25 @@ HELP: Final = help_text(
     "streamhouse recover --metadata postgresql://db/streamhouse --store s3://bucket/prefix --json",
 )
 PAINT: Final = {"register": "green", "leave": "dim", "missing": "bold red", "set aside": "yellow"}
-SHOWN: Final = 100
+MAX_ROWS: Final = 100
 
 
 def recover(
     context: typer.Context,
     apply: Annotated[bool, typer.Option("--apply", help="Register the objects; without it, only show them.")] = False,
-    data: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Directory of the embedded stores and the disk WAL.")
-    ] = None,
-    metadata: Annotated[
-        str | None, typer.Option(metavar="URL", help="Metadata store URL. Default: SQLite in the data directory.")
-    ] = None,
-    store: Annotated[
-        str | None, typer.Option(metavar="URL", help="Object store URL. Default: a directory in the data directory.")
-    ] = None,
+    data: DataFolder = None,
+    metadata: MetadataUrl = None,
+    store: StoreUrl = None,
     take_over: Annotated[
         str | None,
         typer.Option(metavar="CLUSTER_ID", help="Cluster id of the object store, if the database has a different one."),
     ] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any setting of `streamhouse config show`; may be repeated."),
-    ] = None,
+    setting: SettingFlags = None,
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    flags: dict[str, object] = dict(pairs(setting or [], "--set"))
     named = {"agent.data": data, "metadata.url": metadata, "store.url": store}
-    flags |= {name: value for name, value in named.items() if value is not None}
+    flags = setting_flags(setting, named)
     settings = load_settings(flags, os.environ, config)
     with _progress() as on_progress:
         report = dependencies_of(context).recover(settings, apply=apply, take_over=take_over, on_progress=on_progress)
@@ -85,34 +74,35 @@ def _show(report: "AdoptionReport") -> None:
         ]
         rows = [
             [
-                each.action,
-                each.topic,
-                "" if each.partition < 0 else str(each.partition),
-                "" if each.partition < 0 else f"[{each.base}, {each.end})",
-                "" if each.partition < 0 else count(each.records),
-                each.source,
-                each.why,
+                finding.action,
+                finding.topic,
+                "" if finding.partition < 0 else str(finding.partition),
+                "" if finding.partition < 0 else f"[{finding.base}, {finding.end})",
+                "" if finding.partition < 0 else count(finding.records),
+                finding.source,
+                finding.why,
             ]
-            for each in report.findings[:SHOWN]
+            for finding in report.findings[:MAX_ROWS]
         ]
         print_table(columns, rows)
-        if len(report.findings) > SHOWN:
-            print_line(f"the first {SHOWN} of {count(len(report.findings))}; --json names them all", dim=True)
+        if len(report.findings) > MAX_ROWS:
+            print_line(f"the first {MAX_ROWS} of {count(len(report.findings))}; --json names them all", dim=True)
     _show_sums(report)
 
 
 def _show_sums(report: "AdoptionReport") -> None:
-    done = "registered" if report.is_applied else "to register"
+    registered = "registered" if report.is_applied else "to register"
     print_line(
-        f"{counted(report.count('register'), 'record')} {done}, {counted(report.count('missing'), 'record')} missing"
+        f"{counted(report.count('register'), 'record')} {registered}, "
+        f"{counted(report.count('missing'), 'record')} missing"
     )
     if report.new_topics:
-        made = "made anew" if report.is_applied else "to make anew"
-        print_line(f"topics {made}, with retention turned off until you set it: {', '.join(report.new_topics)}")
+        created = "created" if report.is_applied else "to create"
+        print_line(f"topics {created}, with retention turned off until you set it: {', '.join(report.new_topics)}")
     if report.is_applied:
         print_line(f"agents start with generation {report.generation}", color="green")
     else:
-        print_line("nothing was changed; --apply does it, while all agents are stopped", dim=True)
+        print_line("nothing was changed; stop all agents and add --apply", dim=True)
 
 
 _PAIRINGS: Final = {
@@ -120,15 +110,15 @@ _PAIRINGS: Final = {
     "new": "neither has an id yet",
     "empty database": "the database is empty",
     "older database": "the database is older than the object store",
-    "empty bucket": "the object store was emptied, or is another one",
+    "empty bucket": "the object store was emptied, or belongs to another cluster",
     "older bucket": "the object store is older than the database",
-    "foreign": "the database is of another cluster",
+    "foreign": "the database belongs to another cluster",
 }
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str, int], None]]:
-    """A line on a terminal's stderr, and nowhere else."""
+    """Show progress on stderr if it is a terminal."""
     if not sys.stderr.isatty():
         yield lambda what, number: None
         return

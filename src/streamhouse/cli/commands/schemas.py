@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 import typer
 
 from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
-from streamhouse.cli.options import Agents, AsJson, Yes, http_addresses
+from streamhouse.cli.options import Agents, AsJson, Yes, confirm, http_addresses
 from streamhouse.cli.output import (
     Column,
     counted,
@@ -18,6 +18,7 @@ from streamhouse.cli.output import (
     print_json,
     print_line,
     print_properties,
+    print_result,
     print_table,
 )
 from streamhouse.cli.typer_setup import Command, command_group, help_text
@@ -48,7 +49,7 @@ def read_schema(file: str, kind: SchemaType | None, references: list[str], *, fl
 
 
 def parse_ref(text: str, flag: str) -> SchemaRef:
-    """`SUBJECT` or `SUBJECT:VERSION`; a subject may have colons of its own, where it names a context."""
+    """`SUBJECT` or `SUBJECT:VERSION`; a subject that names a context contains colons."""
     subject, colon, version = text.rpartition(":")
     if colon and version == "latest":
         return SchemaRef(subject=subject)
@@ -147,10 +148,7 @@ def register(
 ) -> None:
     schema = read_schema(file, kind, reference or [], flag="FILE")
     registered = _send(context, agents, lambda schemas: schemas.register(subject, schema, normalize=normalize))
-    if as_json:
-        print_json(as_fields(registered))
-    else:
-        print_line(f"{subject} has it as version {registered.version}, with the id {registered.id}", color="green")
+    print_result(as_fields(registered), f"{subject} version {registered.version}, id {registered.id}", as_json)
 
 
 @app.command(
@@ -266,13 +264,13 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     ref = parse_ref(subject, "SUBJECT")
-    if not yes:
-        typer.confirm(f"Delete {subject}{' for good' if permanent else ''}?", abort=True, err=True)
+    confirm(f"Delete {subject}{' permanently' if permanent else ''}?", yes)
     versions = _send(context, agents, lambda schemas: schemas.delete(ref.subject, ref.version, permanent=permanent))
-    if as_json:
-        print_json({"subject": ref.subject, "deleted": versions})
-    else:
-        print_line(f"deleted {counted(len(versions), 'version')} of {ref.subject}", color="green")
+    print_result(
+        {"subject": ref.subject, "deleted": versions},
+        f"deleted {counted(len(versions), 'version')} of {ref.subject}",
+        as_json,
+    )
 
 
 @app.command(
@@ -297,7 +295,7 @@ def config(
     as_json: AsJson = False,
 ) -> None:
     if reset and (level is not None or subject is None):
-        raise typer.BadParameter("--reset is for a subject, and without --set", param_hint="--reset")
+        raise typer.BadParameter("--reset needs a subject and excludes --set", param_hint="--reset")
     current = _send(context, agents, lambda schemas: _configured(schemas, subject, level, reset=reset))
     if as_json:
         print_json({"subject": subject, "compatibility": current})

@@ -1,4 +1,4 @@
-"""Command `streamhouse search`: find records of a topic by key, text, header or a place in their JSON."""
+"""Command `streamhouse search`: find records of a topic by key, text, header or a field of their JSON."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from streamhouse.cli.typer_setup import help_text
 from streamhouse.clock import SystemClock
 
 HELP: Final = help_text(
-    "Find records by key, text, header or a place in their JSON. Agents search; only matches come here. All conditions "
+    "Find records by key, text, header or a field of their JSON. Agents search and return only matches. All conditions "
     "must hold. Prints the matches as they are found, as JSON with --json.",
     "streamhouse search orders --key alice",
     "streamhouse search orders --text 'card declined' --since -1h",
@@ -28,7 +28,7 @@ def search(
     key: Annotated[str | None, typer.Option("--key", "-k", help="Records with this key.", show_default=False)] = None,
     text: Annotated[
         str | None,
-        typer.Option("--text", "-t", help="Records with this in key, value or a header.", show_default=False),
+        typer.Option("--text", "-t", help="Records with this text in key, value or a header.", show_default=False),
     ] = None,
     header: Annotated[
         str | None,
@@ -39,16 +39,16 @@ def search(
         typer.Option(
             "--json-path",
             metavar="PATH=VALUE",
-            help="Records with this in their JSON, such as user.roles[0]=admin; may be repeated.",
+            help="Records with this value in their JSON, such as user.roles[0]=admin; may be repeated.",
             show_default=False,
         ),
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="TIME", help="From this time on: 2026-11-15T12:00 or -1h.", show_default=False),
+        typer.Option("--since", metavar="TIME", help="Start time: 2026-11-15T12:00 or -1h.", show_default=False),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Up to this time.", show_default=False)
+        str | None, typer.Option("--until", metavar="TIME", help="End time, exclusive.", show_default=False)
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of records.")] = 100,
     value_format: Annotated[
@@ -62,31 +62,31 @@ def search(
     body |= {} if key is None else {"key": key}
     body |= {} if text is None else {"text": text}
     body |= {} if header is None else {"header": _header(header)}
-    body |= {"json": [_condition(each) for each in json_path]} if json_path else {}
+    body |= {"json": [_condition(text_value) for text_value in json_path]} if json_path else {}
     body |= {} if since is None else {"from_ms": _time(since, "--since")}
     body |= {} if until is None else {"until_ms": _time(until, "--until")}
     if not {"key", "text", "header", "json"} & set(body):
-        raise typer.BadParameter("say what to find: --key, --text, --header or --json-path")
+        raise typer.BadParameter("give a condition: --key, --text, --header or --json-path")
     run(_search(dependencies_of(context), http_addresses(agents), topic, body, limit, as_json))
 
 
-def _time(given: str, flag: str) -> int:
+def _time(text: str, flag: str) -> int:
     try:
-        return parse_time(given, now_ms=SystemClock().now_ms())
+        return parse_time(text, now_ms=SystemClock().now_ms())
     except ValueError as error:
-        raise typer.BadParameter(f"{given!r}: {error}", param_hint=flag) from None
+        raise typer.BadParameter(f"{text!r}: {error}", param_hint=flag) from None
 
 
-def _header(given: str) -> dict[str, str]:
-    name, has_value, value = given.partition("=")
+def _header(text: str) -> dict[str, str]:
+    name, has_value, value = text.partition("=")
     return {"name": name, "value": value} if has_value else {"name": name}
 
 
-def _condition(given: str) -> dict[str, object]:
-    """A value that is JSON but a list or an object is what it says; anything else is a text."""
-    path, has_value, text = given.partition("=")
+def _condition(condition: str) -> dict[str, object]:
+    """Parse PATH=VALUE; the value is a JSON scalar, or else text."""
+    path, has_value, text = condition.partition("=")
     if not has_value:
-        raise typer.BadParameter(f"{given!r} has no value; write PATH=VALUE", param_hint="--json-path")
+        raise typer.BadParameter(f"{condition!r} has no value; write PATH=VALUE", param_hint="--json-path")
     try:
         value = json.loads(text)
     except ValueError:
@@ -102,8 +102,8 @@ async def _search(
     async with deps.http(address) as http:
         cursor: str | None = ""
         while cursor is not None and found < limit:
-            asked = {**body, "cursor": cursor, "limit": min(limit - found, 1000)}
-            page = await http.search(topic, asked)
+            request = {**body, "cursor": cursor, "limit": min(limit - found, 1000)}
+            page = await http.search(topic, request)
             sums = {name: value + page["searched"][name] for name, value in sums.items()}
             offsets += page["searched"]["offsets"]
             status.clear()
@@ -122,7 +122,7 @@ async def _search(
 
 
 def _searched(sums: Mapping[str, int]) -> str:
-    """What was read, of what; and how many segments that took, if filters left any out."""
+    """Format the bytes read; if filters skipped segments, also the totals."""
     if not sums["skipped_bytes"]:
         return size(sums["bytes"])
     total = size(sums["bytes"] + sums["skipped_bytes"])
@@ -133,12 +133,12 @@ def _print(record: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(record, ensure_ascii=False))
         return
-    place = f"{record['partition']}:{record['offset']}"
+    position = f"{record['partition']}:{record['offset']}"
     key = "-" if record["key"] is None else _text(record["key"])
-    print_line(f"{place:>14}  {format_time(record['timestamp_ms'])}  {key}  {_text(record['value'])}")
+    print_line(f"{position:>14}  {format_time(record['timestamp_ms'])}  {key}  {_text(record['value'])}")
 
 
 def _text(value: object) -> str:
-    """One line that can't steer a terminal."""
+    """Return one line; control characters are escaped."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

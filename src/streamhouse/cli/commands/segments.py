@@ -1,7 +1,7 @@
-"""Segments: list what is registered, and look into a file.
+"""Commands `streamhouse segments list|inspect`: registered segments, and the contents of a segment file.
 
-Owns        the tables and the JSON of both commands
-Leaves      the list to the agent's HTTP listener; the bytes of a file to `format.segment`
+Owns the tables and the JSON of both commands Leaves the list to the agent's HTTP listener; parsing of a file to
+`format.segment`
 """
 
 from collections.abc import Iterator

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 app = command_group("Read and write topics with Apache Spark.")
 
-# What comes behind our own flags is Spark's, or the program's, `--help` among it.
+# Arguments after our own options belong to Spark or the program, `--help` included.
 _PASSED_ON: Final[dict[str, Any]] = {
     **CONTEXT,
     "allow_extra_args": True,
@@ -72,7 +72,7 @@ def shell(context: typer.Context, agents: Agents = None) -> None:
 )
 def submit(context: typer.Context, agents: Agents = None) -> None:
     if not context.args:
-        raise typer.BadParameter("which program? Name one, such as orders.py", param_hint="PROGRAM")
+        raise typer.BadParameter("name a program, such as orders.py", param_hint="PROGRAM")
     dependencies_of(context).start_spark("submit", context.args, agents=http_addresses(agents))
 
 
@@ -110,7 +110,7 @@ def config(context: typer.Context, agents: Agents = None, as_json: AsJson = Fals
 
 
 STOPPED: Final = 130
-"""What shells expect of a command that Ctrl-C ended."""
+"""The exit code that shells expect after Ctrl-C."""
 SURE_AFTER_S: Final = 5.0
 SURE_PART: Final = 0.05
 """Part of a phase that must be done before its rate is used to estimate the rest."""
@@ -156,7 +156,7 @@ def progress_bar() -> "Iterator[Callable[[Progress], None]]":
 
 
 class JobProgress:
-    """A job does one thing after another, and each has its own pace: figures begin again with each."""
+    """Formats the progress of a job. Each phase has its own rate."""
 
     def __init__(self) -> None:
         self._what = ""
@@ -164,8 +164,8 @@ class JobProgress:
         self._began_bytes = self._last_bytes = 0
 
     def describe(self, at: "Progress", now_s: float) -> str:
-        """How much of it is done, and how long the rest takes, as soon as that can be known."""
-        if at.what != self._what or at.done_bytes < self._last_bytes:  # another thing, or another round of it
+        """Return how much is done and, once it can be estimated, the time left."""
+        if at.what != self._what or at.done_bytes < self._last_bytes:  # another phase, or another round of it
             self._what, self._began_s, self._began_bytes = at.what, now_s, at.done_bytes
         self._last_bytes = at.done_bytes
         if not at.total_bytes:
@@ -184,10 +184,10 @@ def _format_duration(seconds: float) -> str:
 
 
 @contextmanager
-def interruptible(how_on: str) -> Iterator[None]:
+def interruptible(hint: str) -> Iterator[None]:
     """On Ctrl-C, end the command with one line on how to continue."""
     try:
         yield
     except KeyboardInterrupt:
-        print_note(f"stopped; {how_on}")
+        print_note(f"stopped; {hint}")
         raise typer.Exit(STOPPED) from None

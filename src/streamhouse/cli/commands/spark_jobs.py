@@ -86,7 +86,7 @@ def compact(
     else:
         print_line(
             f"compacted {done.topic}: {counted(done.dropped_records, 'record')} of"
-            f" {done.records + done.dropped_records:,} went;"
+            f" {done.records + done.dropped_records:,} removed;"
             f" {size(done.costs.read_bytes)} read with {counted(done.costs.gets, 'request')},"
             f" {counted(done.objects, 'object')} of {size(done.costs.written_bytes)} written",
             color="green",
@@ -96,12 +96,12 @@ def compact(
 def _run(
     kind: "JobKind", context: typer.Context, topic: str, job_options: SparkJobOptions, *, at_least: int = 2
 ) -> "JobResult":
-    with interruptible("what was rewritten stays; run it again for the rest"), progress_bar() as on_progress:
+    with interruptible("rewritten segments stay; run the command again for the rest"), progress_bar() as on_progress:
         return dependencies_of(context).maintain(kind, topic, job_options, at_least=at_least, on_progress=on_progress)
 
 
 def _nothing_message(kind: "JobKind", done: "JobResult", state: str = "") -> str:
-    """Agents, a supervisor or another command may have been quicker: who it was is not known here."""
+    """Another process may have done the work; which one is not known."""
     if done.conflicts:
         return f"nothing left to {kind} in {done.topic}: another process did it meanwhile"
     return f"nothing to {kind} in {done.topic}{state}"
@@ -209,7 +209,7 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     if value_format == "avro" and subject is None:
-        raise typer.BadParameter("give --subject, whose schema rows are written with", param_hint="--format")
+        raise typer.BadParameter("give --subject; its schema encodes the rows", param_hint="--format")
     spec = {
         "source": source,
         "topic": topic,
@@ -231,7 +231,7 @@ def _print_result(done: "ReplayResult", *, as_json: bool) -> None:
     if as_json:
         print_json(asdict(done))
     elif done.resumed_at >= done.steps:
-        print_line(f"job {done.job} was done before: nothing was written to {done.topic}")
+        print_line(f"job {done.job} is complete already: nothing was written to {done.topic}")
     else:
         more = f", after {counted(done.resumed_at, 'step')} of an earlier run" if done.resumed_at else ""
         print_line(
@@ -246,13 +246,13 @@ def _resumable(job_id: str) -> AbstractContextManager[None]:
 
 
 def _job_id(job: str | None) -> str:
-    """An id that can be given again, should this run not come to its end."""
+    """Return the job id; without one, generate it and print it, so that the job can be resumed."""
     if job is not None:
         return job
-    made = str(Ids().uuid())
+    generated = str(Ids().uuid())
     if sys.stderr.isatty():
-        print_note(f"job {made}: if it is interrupted, resume with --job {made}")
-    return made
+        print_note(f"job {generated}: if it is interrupted, resume with --job {generated}")
+    return generated
 
 
 def _time(text: str | None, flag: str) -> int | None:

@@ -1,9 +1,8 @@
-"""The archive of `streamhouse doctor --bundle`: what agents say of themselves, for those who help, without secrets.
+"""The archive of `streamhouse doctor --bundle`: responses of agents, without secrets.
 
-Owns        which pages are asked for; what is hidden; the archive
-Leaves      health checks to the agents
+Owns which pages are fetched; what is hidden; the archive Leaves health checks to the agents
 
-A page that can't be had is named in the archive with the reason. Records are never read.
+A page that can't be fetched is listed in the archive with the reason. Records are never read.
 """
 
 import io
@@ -50,7 +49,7 @@ SECRET_ASSIGNED: Final = re.compile(
 
 
 async def write_bundle(deps: Dependencies, address: str, path: Path) -> dict[str, str]:
-    """Write the archive; returns the pages that it doesn't have, with the reasons."""
+    """Write the archive; returns the pages that are missing, with the reasons."""
     pages: dict[str, bytes] = {}
     missing: dict[str, str] = {}
     async with deps.http(address) as http:
@@ -85,11 +84,11 @@ async def _add(http: "Http", name: str, page: str, pages: dict[str, bytes], miss
 
 
 def without_secrets(value: Any, name: str = "") -> Any:
-    """The same JSON, with what may be a secret hidden: by its name, or in the text of a URL or a statement."""
+    """The same JSON, with possible secrets hidden: by name, or within a URL or statement."""
     if isinstance(value, dict):
-        return {key: without_secrets(each, key) for key, each in value.items()}
+        return {key: without_secrets(item, key) for key, item in value.items()}
     if isinstance(value, list):
-        return [without_secrets(each, name) for each in value]
+        return [without_secrets(item, name) for item in value]
     if not isinstance(value, str):
         return value
     if value and SECRET_NAME.search(name):

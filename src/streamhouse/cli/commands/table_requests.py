@@ -57,7 +57,8 @@ async def fetch_tables(deps: Dependencies, address: str) -> list[dict[str, Any]]
         pipelines = (await send_request(http, "GET", "/v1/pipelines"))["pipelines"]
         topics = (await send_request(http, "GET", "/v1/topics"))["topics"]
     kept = StoredDefinitions(
-        tables={each["name"]: each for each in tables}, pipelines={each["name"]: each for each in pipelines}
+        tables={table_row["name"]: table_row for table_row in tables},
+        pipelines={table_row["name"]: table_row for table_row in pipelines},
     )
     return table_list(topics, kept)
 
@@ -65,15 +66,15 @@ async def fetch_tables(deps: Dependencies, address: str) -> list[dict[str, Any]]
 def table_list(topics: list[JsonObject], kept: StoredDefinitions) -> list[dict[str, Any]]:
     """`asked_by` is the topic whose settings require the table; `refused` is why these settings have no effect."""
     decision = reconcile(topics, kept)
-    writers = {each.get("target"): each for each in kept.pipelines.values()}
+    writers = {table.get("target"): table for table in kept.pipelines.values()}
     tables = [
-        _table_json(each, writers.get(each["name"]), decision)
-        for each in kept.tables.values()
-        if each["connector"] in FORMATS
+        _table_json(table, writers.get(table["name"]), decision)
+        for table in kept.tables.values()
+        if table["connector"] in FORMATS
     ]
-    existing_topics = {each["asked_by"] for each in tables}
-    missing = [each for topic, each in decision.required.items() if topic not in existing_topics]
-    return tables + [_missing_table_json(each, decision.refused.get(each.topic, NOT_CREATED)) for each in missing]
+    existing_topics = {table["asked_by"] for table in tables}
+    missing = [table for topic, table in decision.required.items() if topic not in existing_topics]
+    return tables + [_missing_table_json(table, decision.refused.get(table.topic, NOT_CREATED)) for table in missing]
 
 
 def _table_json(table: JsonObject, pipeline: JsonObject | None, decision: ReconcilePlan) -> dict[str, Any]:
@@ -112,15 +113,15 @@ def find_table(tables: list[dict[str, Any]], name: str) -> dict[str, Any]:
     raise Rejected(f"no such lake table; name={name}; see which there are with: streamhouse tables list")
 
 
-def whole_location(given: str) -> str:
+def whole_location(location: str) -> str:
     """Make --location absolute, because another process uses it."""
-    parts = urlsplit(given)
-    if "://" not in given:
-        return str(Path(given).expanduser().resolve())
+    parts = urlsplit(location)
+    if "://" not in location:
+        return str(Path(location).expanduser().resolve())
     if parts.scheme == "file" and not parts.netloc and os.path.isabs(unquote(parts.path)):
         return os.path.normpath(unquote(parts.path))
     if parts.scheme == "s3" and parts.netloc and not (parts.query or parts.fragment or "@" in parts.netloc):
-        return given.rstrip("/")
+        return location.rstrip("/")
     raise typer.BadParameter(
-        f"{without_password(given)!r} is not a location; give {LOCATIONS}", param_hint="--location"
+        f"{without_password(location)!r} is not a location; give {LOCATIONS}", param_hint="--location"
     )

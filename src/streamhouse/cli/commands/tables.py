@@ -1,7 +1,7 @@
-"""Tables: `streamhouse tables …`: topics as tables of Iceberg, Delta or Parquet.
+"""Commands `streamhouse tables …`: topics as tables of Iceberg, Delta or Parquet.
 
-Owns        the options and the output
-Leaves      asking for a table to `table_requests`, running it to supervisors, what is in it to `spark.lake`
+Owns the options and the output Leaves requests to `table_requests`, pipelines to supervisors, the contents of a table
+to `spark.lake`
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -11,7 +11,7 @@ import typer
 from streamhouse.cli.commands.pipeline_requests import PHASES, UNKNOWN, phase_of, wait_until_running
 from streamhouse.cli.commands.table_requests import create_table, drop_table, fetch_tables, find_table, whole_location
 from streamhouse.cli.dependencies import dependencies_of, installed, run
-from streamhouse.cli.options import Agents, AsJson, Yes, http_addresses
+from streamhouse.cli.options import Agents, AsJson, Yes, confirm, http_addresses
 from streamhouse.cli.output import (
     Column,
     count,
@@ -19,6 +19,7 @@ from streamhouse.cli.output import (
     print_line,
     print_note,
     print_properties,
+    print_result,
     print_table,
     size,
 )
@@ -51,14 +52,14 @@ Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 
 
 def _checked_by(read: "Callable[[str], Any]") -> "Callable[[str | None], str | None]":
-    """A flag's text as it is, where it can be understood."""
+    """Return a callback that validates an option and leaves its text unchanged."""
 
     def check(text: str | None) -> str | None:
         try:
             if text is not None:
                 read(text)
         except ValueError as error:
-            raise typer.BadParameter(f"{text!r} can't be; it may be {error}") from None
+            raise typer.BadParameter(f"{text!r} is not valid; give {error}") from None
         return text
 
     return check
@@ -154,7 +155,7 @@ def create(
     keys = _key_columns(key or "")
     _check_mode(fmt, mode, keys)
     _check_partitions(fmt, partition_by)
-    given = {"partition_by": partition_by, "file_size": file_size, "expire_snapshots": expire_snapshots}
+    options = {"partition_by": partition_by, "file_size": file_size, "expire_snapshots": expire_snapshots}
     table = LakeTableSpec(
         name=name,
         topic=topic,
@@ -165,13 +166,11 @@ def create(
         commit_interval=commit_interval,
         dead_letters=dead_letters,
         starting=starting,
-        options={option: value for option, value in given.items() if value is not None},
+        options={option: value for option, value in options.items() if value is not None},
     )
     created = run(create_table(dependencies_of(context), http_addresses(agents), table))
-    if as_json:
-        print_json({"name": name, "location": created.location, "outcome": created.outcome})
-    else:
-        print_line(f"{created.outcome} table {name} at {created.location}", color="green")
+    fields = {"name": name, "location": created.location, "outcome": created.outcome}
+    print_result(fields, f"{created.outcome} table {name} at {created.location}", as_json)
     if wait:
         run(wait_until_running(dependencies_of(context), http_addresses(agents), [name]))
 
@@ -185,22 +184,22 @@ def _check_mode(fmt: str, mode: str, key: tuple[str, ...]) -> None:
             "rows in Parquet files don't change; take --format iceberg or delta, or --mode append", param_hint="--mode"
         )
     if mode == UPSERT and not key:
-        raise typer.BadParameter("--mode upsert needs the columns that tell rows apart", param_hint="--key")
+        raise typer.BadParameter("--mode upsert needs key columns", param_hint="--key")
     if mode != UPSERT and key:
-        raise typer.BadParameter("rows that are only appended have no key; add --mode upsert", param_hint="--key")
+        raise typer.BadParameter("--key needs --mode upsert", param_hint="--key")
 
 
 def _key_columns(text: str) -> tuple[str, ...]:
     try:
         return split_identifiers(text) if text.strip(" ,") else ()
     except ValueError as error:
-        raise typer.BadParameter(f"{text!r} can't be; it may be {error}", param_hint="--key") from None
+        raise typer.BadParameter(f"{text!r} is not valid; give {error}", param_hint="--key") from None
 
 
-def _check_partitions(fmt: str, given: str | None) -> None:
-    for each in parse_partitions(given) if given else ():
-        if each.transform in WITH_NUMBER and fmt != Connector.ICEBERG:
-            raise typer.BadParameter(f"only Iceberg has {each.transform}, and not {fmt}", param_hint="--partition-by")
+def _check_partitions(fmt: str, text: str | None) -> None:
+    for field in parse_partitions(text) if text else ():
+        if field.transform in WITH_NUMBER and fmt != Connector.ICEBERG:
+            raise typer.BadParameter(f"only Iceberg has {field.transform}, and not {fmt}", param_hint="--partition-by")
 
 
 # --- watching
@@ -289,7 +288,7 @@ def _contents(contents: dict[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _table_summary(table: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
-    """Return what the metadata of the table says about its contents, or why it can't be read."""
+    """Return the contents of the table according to its metadata, or why they can't be read."""
     if table["location"] is None and "catalog" not in table["options"]:
         return None, NO_COMMIT
     with installed("lake"):
@@ -299,7 +298,7 @@ def _table_summary(table: dict[str, Any]) -> tuple[dict[str, Any] | None, str | 
     except (StreamhouseError, OSError) as error:
         return None, str(error)
     if summary is None:
-        return None, NO_COMMIT if table["pipeline"] else f"nothing is there; at={table['location']}"
+        return None, NO_COMMIT if table["pipeline"] else f"no table found; location={table['location']}"
     return {
         "columns": dict(summary.columns),
         "rows": summary.rows,
@@ -326,10 +325,6 @@ def drop(
     agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
-    if not yes:
-        typer.confirm(f"Stop writing the table {name}? Its files stay.", abort=True, err=True)
+    confirm(f"Stop writing the table {name}? Its files stay.", yes)
     location = run(drop_table(dependencies_of(context), http_addresses(agents), name))
-    if as_json:
-        print_json({"dropped": name, "location": location})
-    else:
-        print_line(f"dropped {name}; its files stay at {location}", color="green")
+    print_result({"dropped": name, "location": location}, f"dropped {name}; its files stay at {location}", as_json)

@@ -1,4 +1,4 @@
-"""Commands `streamhouse tenants …`: name spaces that never meet, and who administers them."""
+"""Commands `streamhouse tenants …`: create and list tenants."""
 
 from collections import Counter
 from typing import Annotated
@@ -8,13 +8,13 @@ import typer
 from streamhouse.cli.commands.users import new_password
 from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
 from streamhouse.cli.options import Agents, AsJson, http_addresses
-from streamhouse.cli.output import Column, print_json, print_line, print_table
+from streamhouse.cli.output import Column, print_json, print_line, print_result, print_table
 from streamhouse.cli.typer_setup import Command, command_group, help_text
 from streamhouse.client.security_types import Rule
 from streamhouse.model.access import ANY, CLUSTER_NAME, USER, ResourceType
 from streamhouse.model.tenant import ALLOWED, is_tenant, prefix_of, qualified, tenant_of
 
-app = command_group("Create and list tenants: users with topics, groups and all else of their own.")
+app = command_group("Create and list tenants: users with separate topics, groups and other resources.")
 
 TenantName = Annotated[str, typer.Argument(metavar="NAME", help=f"Name of the tenant: {ALLOWED}.", show_default=False)]
 
@@ -38,14 +38,13 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     if not is_tenant(name):
-        raise typer.BadParameter(f"{name!r} can't be a tenant's name; allowed: {ALLOWED}", param_hint="NAME")
+        raise typer.BadParameter(f"{name!r} is not a valid tenant name; allowed: {ALLOWED}", param_hint="NAME")
     user = qualified(name, admin)
     password = new_password(user, from_stdin=password_stdin)
     run(_create(dependencies_of(context), http_addresses(agents), name, user, password))
-    if as_json:
-        print_json({"name": name, "admin": user})
-    else:
-        print_line(f"created the tenant {name}, whose user {user} may do everything in it", color="green")
+    print_result(
+        {"name": name, "admin": user}, f"created the tenant {name}, whose user {user} may do everything in it", as_json
+    )
 
 
 async def _create(deps: Dependencies, address: str, tenant: str, user: str, password: str) -> None:
@@ -56,7 +55,7 @@ async def _create(deps: Dependencies, address: str, tenant: str, user: str, pass
 
 
 def administrators_rules(tenant: str, principal: str) -> list[Rule]:
-    """Rules that let somebody do everything in a tenant."""
+    """Rules that allow a principal everything in a tenant."""
     prefix = prefix_of(tenant)
     named = [
         (kind, f"{USER}:{prefix}" if kind is ResourceType.USER else prefix, "prefixed")

@@ -39,7 +39,7 @@ GAUGES: Final = {"memory": "process_resident_memory_bytes", "pressure": "streamh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What the agents said at a time (monotonic, in seconds)."""
+    """Responses of the agents at one time (monotonic, in seconds)."""
 
     at_s: float
     agents: Sequence[AgentStatus]
@@ -63,10 +63,10 @@ def top(
 
 
 async def _watch(deps: Dependencies, address: str, every_s: float, rows: int, times: int | None, as_json: bool) -> None:
-    before, shown = await _look(deps, address), 0
-    while times is None or shown < times:
+    before, refreshes = await _take_snapshot(deps, address), 0
+    while times is None or refreshes < times:
         await SystemClock().sleep(every_s)
-        now = await _look(deps, address)
+        now = await _take_snapshot(deps, address)
         report = Report(before, now)
         if as_json:
             print_json(report.as_fields(rows))
@@ -74,10 +74,10 @@ async def _watch(deps: Dependencies, address: str, every_s: float, rows: int, ti
             if on_terminal():
                 console().clear()
             report.show(rows)
-        before, shown = now, shown + 1
+        before, refreshes = now, refreshes + 1
 
 
-async def _look(deps: Dependencies, address: str) -> Snapshot:
+async def _take_snapshot(deps: Dependencies, address: str) -> Snapshot:
     cluster = deps.cluster_client(address)
     async with deps.http(address) as http:
         agents, listed, pages = await asyncio.gather(http.agents(), cluster.partitions(None), cluster.metrics())
@@ -92,9 +92,9 @@ async def _look(deps: Dependencies, address: str) -> Snapshot:
 
 
 def _metrics_of(page: str) -> Mapping[str, float]:
-    wanted = {*COUNTERS.values(), *GAUGES.values()}
+    metrics = {*COUNTERS.values(), *GAUGES.values()}
     pairs = (line.rpartition(" ")[::2] for line in page.splitlines() if not line.startswith("#"))
-    return {name: float(value) for name, value in pairs if name in wanted}
+    return {name: float(value) for name, value in pairs if name in metrics}
 
 
 async def _pipelines_of(http: "Http") -> Sequence[Mapping[str, Any]]:
@@ -113,7 +113,7 @@ class Report:
 
     def _rate(self, node: int, counter: str) -> float | None:
         name = COUNTERS[counter]
-        first, last = (each.metrics.get(node, {}).get(name) for each in (self._before, self._now))
+        first, last = (snapshot.metrics.get(node, {}).get(name) for snapshot in (self._before, self._now))
         return None if first is None or last is None or last < first else (last - first) / self._seconds
 
     def agents(self) -> list[dict[str, Any]]:
@@ -133,8 +133,8 @@ class Report:
         """The busiest first; the rate counts offsets below the high watermark, or what was flushed."""
         ends = _ends_by_topic(self._before.partitions)
         sizes: dict[str, int] = {}
-        for each in self._now.partitions:
-            sizes[each.topic] = sizes.get(each.topic, 0) + each.bytes
+        for partition in self._now.partitions:
+            sizes[partition.topic] = sizes.get(partition.topic, 0) + partition.bytes
         topics = [
             {
                 "topic": topic,
@@ -143,7 +143,7 @@ class Report:
             }
             for topic, end in _ends_by_topic(self._now.partitions).items()
         ]
-        return sorted(topics, key=lambda each: (-each["records_per_second"], each["topic"]))
+        return sorted(topics, key=lambda partition: (-partition["records_per_second"], partition["topic"]))
 
     def groups(self) -> list[GroupStanding]:
         return sorted(self._now.groups, key=lambda each: (-(each.lag_ms or 0), -each.lag, each.group))
@@ -153,10 +153,12 @@ class Report:
             "agents": self.agents()[:rows],
             "topics": self.topics()[:rows],
             "groups": [
-                {"group": each.group, "health": each.health, "lag": each.lag, "lag_ms": each.lag_ms}
-                for each in self.groups()[:rows]
+                {"group": standing.group, "health": standing.health, "lag": standing.lag, "lag_ms": standing.lag_ms}
+                for standing in self.groups()[:rows]
             ],
-            "pipelines": [{"pipeline": each["name"], "phase": phase_of(each)} for each in self._now.pipelines[:rows]],
+            "pipelines": [
+                {"pipeline": standing["name"], "phase": phase_of(standing)} for standing in self._now.pipelines[:rows]
+            ],
         }
 
     def show(self, rows: int) -> None:
@@ -197,14 +199,14 @@ class Report:
             Column("memory", "right"),
             Column("buffer", "right", drop=2),
         ]
-        print_table(columns, [_agent_row(each) for each in self.agents()[:rows]])
+        print_table(columns, [_agent_row(agent) for agent in self.agents()[:rows]])
 
 
 def _ends_by_topic(partitions: Sequence[PartitionStatus]) -> dict[str, int]:
     ends: dict[str, int] = {}
-    for each in partitions:
-        end = each.flushed_end if each.high_watermark is None else each.high_watermark
-        ends[each.topic] = ends.get(each.topic, 0) + end
+    for partition in partitions:
+        end = partition.flushed_end if partition.high_watermark is None else partition.high_watermark
+        ends[partition.topic] = ends.get(partition.topic, 0) + end
     return ends
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
-from streamhouse.cli.options import Agents, AsJson, Bootstrap, TopicName, Yes, kafka_addresses, pairs
+from streamhouse.cli.options import Agents, AsJson, Bootstrap, TopicName, Yes, confirm, kafka_addresses, pairs
 from streamhouse.cli.output import (
     Column,
     count,
@@ -16,6 +16,7 @@ from streamhouse.cli.output import (
     print_json,
     print_line,
     print_properties,
+    print_result,
     print_table,
     size,
 )
@@ -139,7 +140,7 @@ async def view_topic(deps: Dependencies, bootstrap: str, name: str) -> TopicView
         topic = await admin.topic(name)
         starts, ends = await admin.offsets(topic, EARLIEST), await admin.offsets(topic, LATEST)
         return TopicView(
-            topic=await admin.topic(name),  # again: requests for offsets may have given partitions a leader
+            topic=await admin.topic(name),  # again: requests for offsets may have elected leaders
             agents=(await admin.cluster()).agents,
             starts=starts,
             ends=ends,
@@ -181,10 +182,9 @@ def create(
     topic = run(
         _create(dependencies_of(context), kafka_addresses(context, agents, bootstrap), name, partitions, configs)
     )
-    if as_json:
-        print_json({"name": topic.name, "partitions": len(topic.partitions), "configs": configs})
-    else:
-        print_line(f"created {topic.name} with {counted(len(topic.partitions), 'partition')}", color="green")
+    number = len(topic.partitions)
+    fields = {"name": topic.name, "partitions": number, "configs": configs}
+    print_result(fields, f"created {topic.name} with {counted(number, 'partition')}", as_json)
 
 
 async def _create(
@@ -217,7 +217,7 @@ def list_(
         extra = [Column("records", "right")] if records else []
         print_table([*columns, *extra], [_row(topic, number) for topic, number in topics])
     else:
-        print_line("no topics yet; make one with: streamhouse topics create NAME")
+        print_line("no topics yet; create one with: streamhouse topics create NAME")
 
 
 def _fetch_topics(topic: "Topic", number: int | None) -> dict[str, object]:
@@ -352,13 +352,9 @@ def delete(
     bootstrap: Bootstrap = None,
     as_json: AsJson = False,
 ) -> None:
-    if not yes:
-        typer.confirm(f"Delete {name} and all its records?", abort=True, err=True)
+    confirm(f"Delete {name} and all its records?", yes)
     run(_delete(dependencies_of(context), kafka_addresses(context, agents, bootstrap), name))
-    if as_json:
-        print_json({"deleted": name})
-    else:
-        print_line(f"deleted {name}", color="green")
+    print_result({"deleted": name}, f"deleted {name}", as_json)
 
 
 async def _delete(deps: Dependencies, bootstrap: str, name: str) -> None:

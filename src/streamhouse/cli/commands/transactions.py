@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
-from streamhouse.cli.options import Agents, AsJson, TransactionalId, Yes, http_addresses
+from streamhouse.cli.options import Agents, AsJson, TransactionalId, Yes, confirm, http_addresses
 from streamhouse.cli.output import (
     Column,
     count,
@@ -14,6 +14,7 @@ from streamhouse.cli.output import (
     print_json,
     print_line,
     print_properties,
+    print_result,
     print_table,
     seconds,
 )
@@ -71,7 +72,7 @@ def list_(
     open_for_ms = _open_for_ms(open_, longer_than)
     transactions = run(_list(dependencies_of(context), http_addresses(agents), _state(state), open_for_ms, limit))
     if as_json:
-        print_json({"transactions": [as_fields(each) for each in transactions]})
+        print_json({"transactions": [as_fields(transaction) for transaction in transactions]})
     elif transactions:
         _show(transactions, limit)
     elif state is None and open_for_ms < 0:
@@ -80,18 +81,18 @@ def list_(
         print_line("no transaction matches")
 
 
-def _state(given: str | None) -> str | None:
-    """Return Kafka's name of a state, given in any case."""
-    if given is None:
+def _state(text: str | None) -> str | None:
+    """Return Kafka's spelling of a state."""
+    if text is None:
         return None
-    for each in STATES:
-        if each.lower() == given.lower():
-            return each
-    raise typer.BadParameter(f"{given!r} is none of {', '.join(STATES)}", param_hint="--state")
+    for state in STATES:
+        if state.lower() == text.lower():
+            return state
+    raise typer.BadParameter(f"{text!r} is none of {', '.join(STATES)}", param_hint="--state")
 
 
 def _open_for_ms(is_open: bool, longer_than: str | None) -> int:
-    """-1: open or not."""
+    """Return the minimum time open; 0 for all open transactions, -1 for all."""
     if longer_than is None:
         return 0 if is_open else -1
     try:
@@ -116,35 +117,35 @@ def _show(transactions: list[Transaction], limit: int) -> None:
         Column("epoch", "right", drop=3),
         Column("changed", drop=4),
     ]
-    print_table(columns, [_row(each) for each in transactions])
+    print_table(columns, [_row(transaction) for transaction in transactions])
     print_line(
-        f"{counted(len(transactions), 'transactional id')}, {count(sum(each.is_open for each in transactions))} open",
+        f"{counted(len(transactions), 'transactional id')}, {count(sum(t.is_open for t in transactions))} open",
         dim=True,
     )
     if len(transactions) == limit:
         print_line("there may be more; --limit shows them", dim=True)
 
 
-def _row(each: Transaction) -> list[str]:
+def _row(transaction: Transaction) -> list[str]:
     return [
-        each.transactional_id,
-        each.state,
-        open_for(each),
-        seconds(each.timeout_ms / 1000),
-        count(len(each.partitions)),
-        str(each.producer_id),
-        str(each.epoch),
-        format_time(each.changed_at_ms),
+        transaction.transactional_id,
+        transaction.state,
+        open_for(transaction),
+        seconds(transaction.timeout_ms / 1000),
+        count(len(transaction.partitions)),
+        str(transaction.producer_id),
+        str(transaction.epoch),
+        format_time(transaction.changed_at_ms),
     ]
 
 
-def open_for(each: Transaction) -> str:
-    return "-" if each.open_for_ms is None else seconds(each.open_for_ms / 1000)
+def open_for(transaction: Transaction) -> str:
+    return "-" if transaction.open_for_ms is None else seconds(transaction.open_for_ms / 1000)
 
 
-def as_fields(each: Transaction) -> dict[str, object]:
-    fields = {name: getattr(each, name) for name in each.__struct_fields__}
-    return {**fields, "partitions": [{"topic": p.topic, "partition": p.partition} for p in each.partitions]}
+def as_fields(transaction: Transaction) -> dict[str, object]:
+    fields = {name: getattr(transaction, name) for name in transaction.__struct_fields__}
+    return {**fields, "partitions": [{"topic": p.topic, "partition": p.partition} for p in transaction.partitions]}
 
 
 # --- describe
@@ -188,7 +189,7 @@ def _show_one(transaction: Transaction) -> None:
     if transaction.partitions:
         print_line()
         columns = [Column("topic", style="cyan", fold=True), Column("partition", "right")]
-        print_table(columns, [[each.topic, str(each.partition)] for each in transaction.partitions])
+        print_table(columns, [[partition.topic, str(partition.partition)] for partition in transaction.partitions])
 
 
 # --- abort
@@ -211,13 +212,13 @@ def abort(
     agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
-    if not yes:
-        typer.confirm(f"Fence {transactional_id} and abort what it has open?", abort=True, err=True)
+    confirm(f"Fence {transactional_id} and abort its open transaction?", yes)
     done = run(_abort(dependencies_of(context), http_addresses(agents), transactional_id))
-    if as_json:
-        print_json({"aborted": done.aborted, "before": as_fields(done.before), "after": as_fields(done.after)})
-    else:
-        print_line(_describe_abort(done), color="green")
+    print_result(
+        {"aborted": done.aborted, "before": as_fields(done.before), "after": as_fields(done.after)},
+        _describe_abort(done),
+        as_json,
+    )
 
 
 async def _abort(deps: Dependencies, address: str, transactional_id: str) -> TransactionAborted:
@@ -229,9 +230,8 @@ def _describe_abort(done: TransactionAborted) -> str:
     before = done.before
     fenced = f"fenced {before.transactional_id}, producer {before.producer_id} epoch {before.epoch}"
     if done.aborted:
-        return (
-            f"{fenced}; aborted what was open for {open_for(before)} in {counted(len(before.partitions), 'partition')}"
-        )
+        partitions = counted(len(before.partitions), "partition")
+        return f"{fenced}; aborted its transaction, open for {open_for(before)} in {partitions}"
     if before.state == "PrepareCommit":
-        return f"{fenced}; what was open had been committed, and stays so"
-    return f"{fenced}; nothing was open"
+        return f"{fenced}; its transaction was already committed"
+    return f"{fenced}; it had no open transaction"

@@ -1,4 +1,4 @@
-"""Commands `streamhouse users …` and `streamhouse keys …`: who can log in, with a password or with an API key."""
+"""Commands `streamhouse users …` and `streamhouse keys …`: users with passwords, and API keys."""
 
 import sys
 from typing import Annotated, Final
@@ -7,8 +7,8 @@ import msgspec
 import typer
 
 from streamhouse.cli.dependencies import Dependencies, dependencies_of, run
-from streamhouse.cli.options import Agents, AsJson, Yes, http_addresses
-from streamhouse.cli.output import Column, format_time, print_json, print_line, print_note, print_table
+from streamhouse.cli.options import Agents, AsJson, Yes, confirm, http_addresses
+from streamhouse.cli.output import Column, format_time, print_json, print_line, print_note, print_result, print_table
 from streamhouse.cli.typer_setup import Command, command_group, help_text
 from streamhouse.client.security_types import KeyInfo, Me, NewKey, UserInfo
 from streamhouse.config import parse_number
@@ -45,10 +45,8 @@ def create(
 ) -> None:
     deps = dependencies_of(context)
     created = run(_create(deps, http_addresses(agents), name, new_password(name, from_stdin=password_stdin)))
-    if as_json:
-        print_json(msgspec.to_builtins(created))
-    else:
-        print_line(f"created the user {created.name}", color="green")
+    print_result(msgspec.to_builtins(created), f"created the user {created.name}", as_json)
+    if not as_json:
         print_note(f"allow something with: streamhouse acls create --allow User:{created.name} --operation read …")
 
 
@@ -88,10 +86,7 @@ def passwd(
 ) -> None:
     deps = dependencies_of(context)
     run(_passwd(deps, http_addresses(agents), name, new_password(name, from_stdin=password_stdin)))
-    if as_json:
-        print_json({"changed": name})
-    else:
-        print_line(f"changed the password of {name}", color="green")
+    print_result({"changed": name}, f"changed the password of {name}", as_json)
 
 
 async def _passwd(deps: Dependencies, address: str, name: str, password: str) -> None:
@@ -100,8 +95,8 @@ async def _passwd(deps: Dependencies, address: str, name: str, password: str) ->
 
 
 WHOAMI_HELP: Final = help_text(
-    "Show who the agent takes you for: the user of your password, key, token or certificate, its groups, and the "
-    "address and listener that you came through.",
+    "Show your principal according to the agent: its user, its groups, and the "
+    "address and listener of your connection.",
     "streamhouse whoami",
     "streamhouse whoami --user alice --password-file alice.txt --json",
 )
@@ -135,10 +130,10 @@ async def _who_am_i(deps: Dependencies, address: str) -> Me:
 def list_(context: typer.Context, agents: Agents = None, as_json: AsJson = False) -> None:
     users = run(_list(dependencies_of(context), http_addresses(agents)))
     if as_json:
-        print_json({"users": [msgspec.to_builtins(each) for each in users]})
+        print_json({"users": [msgspec.to_builtins(user) for user in users]})
     elif users:
         columns = [Column("user", style="cyan", fold=True), Column("mechanisms", drop=2), Column("created", drop=1)]
-        rows = [[each.name, ", ".join(each.mechanisms), format_time(each.created_at_ms)] for each in users]
+        rows = [[user.name, ", ".join(user.mechanisms), format_time(user.created_at_ms)] for user in users]
         print_table(columns, rows)
     else:
         print_line("no users yet; create one with: streamhouse users create NAME")
@@ -162,13 +157,9 @@ def delete(
     context: typer.Context, name: UserName, yes: Yes = False, agents: Agents = None, as_json: AsJson = False
 ) -> None:
     deps = dependencies_of(context)
-    if not yes:
-        typer.confirm(f"Delete the user {name}, its keys and its roles?", abort=True, err=True)
+    confirm(f"Delete the user {name}, its keys and its roles?", yes)
     run(_delete(deps, http_addresses(agents), name))
-    if as_json:
-        print_json({"deleted": name})
-    else:
-        print_line(f"deleted the user {name}", color="green")
+    print_result({"deleted": name}, f"deleted the user {name}", as_json)
 
 
 async def _delete(deps: Dependencies, address: str, name: str) -> None:
@@ -193,7 +184,7 @@ def create_key(
     context: typer.Context,
     principal: Annotated[
         str | None,
-        typer.Option("--for", metavar="User:NAME", help="Whom the key stands for. Default: you.", show_default=False),
+        typer.Option("--for", metavar="User:NAME", help="Principal of the key. Default: you.", show_default=False),
     ] = None,
     description: Annotated[str, typer.Option("--description", metavar="TEXT", help="What the key is for.")] = "",
     expires: Annotated[
@@ -203,12 +194,13 @@ def create_key(
     agents: Agents = None,
     as_json: AsJson = False,
 ) -> None:
-    made = run(_create_key(dependencies_of(context), http_addresses(agents), principal, description, _seconds(expires)))
+    deps, address = dependencies_of(context), http_addresses(agents)
+    created = run(_create_key(deps, address, principal, description, _seconds(expires)))
     if as_json:
-        print_json(msgspec.to_builtins(made))
+        print_json(msgspec.to_builtins(created))
     else:
-        print_note(f"key {made.key.key_id} of {made.key.principal}; this is the only time that it is shown:")
-        print_line(made.api_key)
+        print_note(f"key {created.key.key_id} of {created.key.principal}; it is shown only once:")
+        print_line(created.api_key)
 
 
 def _seconds(text: str | None) -> float | None:
@@ -231,10 +223,10 @@ async def _create_key(
     "list", cls=Command, help=help_text("List the API keys.", "streamhouse keys list", "streamhouse keys list --json")
 )
 def list_keys(context: typer.Context, agents: Agents = None, as_json: AsJson = False) -> None:
-    listed = run(_list_keys(dependencies_of(context), http_addresses(agents)))
+    found_keys = run(_list_keys(dependencies_of(context), http_addresses(agents)))
     if as_json:
-        print_json({"keys": [msgspec.to_builtins(each) for each in listed]})
-    elif listed:
+        print_json({"keys": [msgspec.to_builtins(key) for key in found_keys]})
+    elif found_keys:
         columns = [
             Column("key", style="cyan"),
             Column("principal", fold=True),
@@ -242,7 +234,7 @@ def list_keys(context: typer.Context, agents: Agents = None, as_json: AsJson = F
             Column("created", drop=3),
             Column("expires", drop=1),
         ]
-        print_table(columns, [_key_row(each) for each in listed])
+        print_table(columns, [_key_row(key) for key in found_keys])
     else:
         print_line("no API keys yet; create one with: streamhouse keys create")
 
@@ -261,7 +253,7 @@ async def _list_keys(deps: Dependencies, address: str) -> list[KeyInfo]:
     "revoke",
     cls=Command,
     help=help_text(
-        "Revoke an API key: from now on nobody logs in with it.",
+        "Revoke an API key. Logins with it fail from now on.",
         "streamhouse keys revoke 0f1e2d3c4b5a6978",
     ),
 )
@@ -274,10 +266,7 @@ def revoke(
     as_json: AsJson = False,
 ) -> None:
     run(_revoke(dependencies_of(context), http_addresses(agents), key_id))
-    if as_json:
-        print_json({"revoked": key_id})
-    else:
-        print_line(f"revoked the key {key_id}", color="green")
+    print_result({"revoked": key_id}, f"revoked the key {key_id}", as_json)
 
 
 async def _revoke(deps: Dependencies, address: str, key_id: str) -> None:

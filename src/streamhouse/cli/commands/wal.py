@@ -1,7 +1,7 @@
-"""WAL: look into write-ahead log files; list damaged logs that are kept, and discard one.
+"""Commands `streamhouse wal …`: inspect write-ahead log files; list damaged logs, and discard one.
 
-Owns        the tables and the JSON of the three commands
-Leaves      what is an entry and what is damage to `format.wal_file`; keeping and deleting to the agents
+Owns the tables and the JSON of the three commands Leaves the file format and damage detection to `format.wal_file`;
+keeping and deleting logs to the agents
 """
 
 from pathlib import Path
@@ -19,6 +19,7 @@ from streamhouse.cli.output import (
     print_json,
     print_line,
     print_properties,
+    print_result,
     print_table,
     size,
 )
@@ -59,7 +60,7 @@ def inspect(path: Annotated[Path, typer.Argument(metavar="PATH", show_default=Fa
 
 
 def wal_files(path: Path) -> list[Path]:
-    """The file itself, or every file below a folder that is not empty (locks are)."""
+    """Return the file itself, or every non-empty file below a folder (lock files are empty)."""
     if not path.is_dir():
         return [path]
     return sorted(file for file in path.rglob("*") if file.is_file() and file.stat().st_size)
@@ -150,12 +151,12 @@ def _show_partitions(summary: "FileSummary") -> None:
 def damaged(context: typer.Context, agents: Agents = None, as_json: AsJson = False) -> None:
     logs = run(_damaged(dependencies_of(context), http_addresses(agents)))
     if as_json:
-        print_json({"logs": [as_fields(each) for each in logs]})
+        print_json({"logs": [as_fields(log) for log in logs]})
     elif not logs:
         print_line("no damaged write-ahead log is kept")
     else:
-        for each in logs:
-            _show_damaged(each)
+        for log in logs:
+            _show_damaged(log)
 
 
 @app.command(
@@ -179,18 +180,17 @@ def discard(
 ) -> None:
     deps, address = dependencies_of(context), http_addresses(agents)
     if not yes:
-        for each in _of(run(_damaged(deps, address)), session):
-            _show_damaged(each)
+        for log in _logs_of(run(_damaged(deps, address)), session):
+            _show_damaged(log)
         typer.confirm(f"Delete the log of {session}?", abort=True, err=True)
     files = run(_discard(deps, address, session))
-    if as_json:
-        print_json({"session": session, "files": files})
-    else:
-        print_line(f"deleted the damaged log of {session}: {counted(files, 'file')}", color="green")
+    print_result(
+        {"session": session, "files": files}, f"deleted the damaged log of {session}: {counted(files, 'file')}", as_json
+    )
 
 
-def _of(logs: list[DamagedLog], session: str) -> list[DamagedLog]:
-    if matching := [each for each in logs if each.session == session]:
+def _logs_of(logs: list[DamagedLog], session: str) -> list[DamagedLog]:
+    if matching := [log for log in logs if log.session == session]:
         return matching
     raise Rejected(f"no damaged write-ahead log is kept; session={session} do=streamhouse wal damaged")
 
@@ -207,7 +207,7 @@ async def _discard(deps: Dependencies, address: str, session: str) -> int:
 
 def as_fields(log: DamagedLog) -> dict[str, object]:
     fields = {name: getattr(log, name) for name in log.__struct_fields__}
-    return {**fields, "partitions": [_loss_fields(each) for each in log.partitions]}
+    return {**fields, "partitions": [_loss_fields(loss) for loss in log.partitions]}
 
 
 def _loss_fields(loss: PartitionLoss) -> dict[str, object]:
@@ -236,13 +236,13 @@ def _show_damaged(log: DamagedLog) -> None:
             Column("skipped"),
             Column("in no segment"),
         ]
-        print_table(columns, [_loss_row(each) for each in log.partitions], indent=2)
+        print_table(columns, [_loss_row(loss) for loss in log.partitions], indent=2)
     print_line()
 
 
 def _loss_row(loss: PartitionLoss) -> list[str]:
     spans = (loss.gaps, loss.skipped, loss.unpublished)
-    return [loss.topic or loss.topic_id, str(loss.partition), *(_offsets(each) for each in spans)]
+    return [loss.topic or loss.topic_id, str(loss.partition), *(_offsets(span) for span in spans)]
 
 
 def _offsets(spans: list[list[int]]) -> str:

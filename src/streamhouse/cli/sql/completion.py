@@ -26,7 +26,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "\\x": "rows below each other, or as a table",
     "\\?": "this help",
 }
-ABOUT_RECORDS: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
+METADATA_COLUMNS: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
 _WORD: Final = re.compile(r"[\\\w]*$")
 _TABLE_POSITION: Final = re.compile(r"\b(FROM|JOIN|INTO|TABLE|VIEW|DESCRIBE|STREAM\s*\(|STREAM)\s*$", re.IGNORECASE)
 _MENTIONED: Final = re.compile(r"`([^`]+)`|([\w-]+)")
@@ -48,22 +48,22 @@ class CompletionNames:
 def completions(text: str, words: CompletionNames) -> Iterator[tuple[str, str]]:
     """Yield replacements of the last word of the text, each with its kind."""
     typed = _WORD.search(text)
-    begun = typed[0] if typed else ""
-    before = text[: len(text) - len(begun)]
-    if begun.startswith("\\") and not before.strip():
-        yield from ((name, about) for name, about in COMMANDS.items() if name.startswith(begun))
+    prefix = typed[0] if typed else ""
+    before = text[: len(text) - len(prefix)]
+    if prefix.startswith("\\") and not before.strip():
+        yield from ((name, about) for name, about in COMMANDS.items() if name.startswith(prefix))
         return
     if _TABLE_POSITION.search(before) or before.lstrip().startswith("\\d"):
-        yield from _matching(begun, words.tables, "table")
+        yield from _matching(prefix, words.tables, "table")
         return
-    if not begun:
+    if not prefix:
         return
-    yield from _matching(begun, _columns(text, words), "column")
-    yield from _matching(begun, words.functions, "function")
+    yield from _matching(prefix, _columns(text, words), "column")
+    yield from _matching(prefix, words.functions, "function")
     yield from (
-        (word if begun.isupper() else _match_case(word, begun), "") for word in KEYWORDS if _starts_with(word, begun)
+        (word if prefix.isupper() else _match_case(word, prefix), "") for word in KEYWORDS if _starts_with(word, prefix)
     )
-    yield from _matching(begun, words.tables, "table")
+    yield from _matching(prefix, words.tables, "table")
 
 
 def _columns(text: str, words: CompletionNames) -> Sequence[str]:
@@ -71,20 +71,20 @@ def _columns(text: str, words: CompletionNames) -> Sequence[str]:
     mentioned = {(match[1] or match[2]).lower() for match in _MENTIONED.finditer(text)}
     tables = [columns for name, columns in words.tables.items() if name.lower() in mentioned]
     return tuple(
-        dict.fromkeys([name for columns in tables for name in columns] + (list(ABOUT_RECORDS) if tables else []))
+        dict.fromkeys([name for columns in tables for name in columns] + (list(METADATA_COLUMNS) if tables else []))
     )
 
 
-def _matching(begun: str, names: Iterable[str], about: str) -> Iterator[tuple[str, str]]:
-    return ((quote_if_needed(name), about) for name in names if _starts_with(name, begun))
+def _matching(prefix: str, names: Iterable[str], about: str) -> Iterator[tuple[str, str]]:
+    return ((quote_if_needed(name), about) for name in names if _starts_with(name, prefix))
 
 
-def _starts_with(name: str, begun: str) -> bool:
-    return name.lower().startswith(begun.lower())
+def _starts_with(name: str, prefix: str) -> bool:
+    return name.lower().startswith(prefix.lower())
 
 
-def _match_case(word: str, begun: str) -> str:
-    return word.lower() if begun[:1].islower() else word
+def _match_case(word: str, prefix: str) -> str:
+    return word.lower() if prefix[:1].islower() else word
 
 
 class NameCompleter(Completer):

@@ -9,9 +9,9 @@ NDJSON: Final = "application/x-ndjson"
 CSV: Final = "text/csv"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 SHOWN_ROWS: Final = 1000
-"""Rows of a table on a screen, by default."""
+"""Default limit of rows on a screen."""
 FILE_ROWS: Final = 1_000_000
-"""Rows of an answer for a program, by default."""
+"""Default limit of rows for a program."""
 
 
 class Output(StrEnum):
@@ -25,7 +25,7 @@ ACCEPTED: Final = {Output.TABLE: NDJSON, Output.JSON: NDJSON, Output.CSV: CSV, O
 
 
 class Number(str):
-    """A number as it was written: no digit is lost on the way to the screen."""
+    """A number as its text, so that no digit is lost."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
-"""Sql rows: an answer's rows as a table that fits the terminal, or as records below each other where it can't.
+"""Rows of a result as a table that fits the terminal, or else as records.
 
-Owns        widths, cut and folded values, how null, bytes and nested values look; nothing of it steers the terminal
-Leaves      printing to the caller
+Owns widths, cut and folded values, how null, bytes and nested values look; control characters are escaped Leaves
+printing to the caller
 """
 
 import base64
@@ -17,7 +17,7 @@ from streamhouse.cli.sql.query_request import Number
 
 NULL: Final = "NULL"
 GAP: Final = "  "
-LEAST_WIDTH: Final = 8
+MIN_WIDTH: Final = 8
 """Minimum width of a column that is cut."""
 LIVE_WIDTHS: Final = (8, 40)
 """Width of the columns of a live result, whose later rows are unknown."""
@@ -58,7 +58,7 @@ def _nested(value: Any) -> str:
     if isinstance(value, dict):
         return (
             "{"
-            + ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {_nested(each)}" for key, each in value.items())
+            + ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {_nested(item)}" for key, item in value.items())
             + "}"
         )
     if isinstance(value, list):
@@ -70,23 +70,23 @@ def _nested(value: Any) -> str:
 
 
 def table_lines(columns: Columns, rows: Sequence[Mapping[str, Any]], *, width: int | None, colours: bool) -> list[str]:
-    """The rows as a table; as records where the width is too small for one. `width` None: nothing is cut."""
+    """Format rows as a table; as records if the width is too small. `width` None: nothing is cut."""
     cells = [[cell(row.get(name), kind) for name, kind in columns] for row in rows]
     natural = [
         max(cell_len(name), *(cell_len(row[at].text) for row in cells), 1) for at, (name, _) in enumerate(columns)
     ]
-    widths = natural if width is None else fitted(natural, width - len(GAP) * (len(columns) - 1))
+    widths = natural if width is None else fit_widths(natural, width - len(GAP) * (len(columns) - 1))
     if widths is None:
         return record_lines(columns, rows, width=width, colours=colours)
     return [*head_lines(columns, widths, colours=colours), *(row_line(columns, row, widths, colours) for row in cells)]
 
 
-def fitted(natural: Sequence[int], available: int) -> list[int] | None:
-    """Widths that fit: the widest columns give way first. None where columns would say nothing any more."""
+def fit_widths(natural: Sequence[int], available: int) -> list[int] | None:
+    """Reduce the widest columns until the table fits; None if columns would become too narrow."""
     if sum(natural) <= available:
         return list(natural)
     cap = max(natural)
-    while cap >= LEAST_WIDTH:
+    while cap >= MIN_WIDTH:
         widths = [min(width, cap) for width in natural]
         if sum(widths) <= available:
             return widths
@@ -104,9 +104,9 @@ def head_lines(columns: Columns, widths: Sequence[int], *, colours: bool) -> lis
 def row_line(columns: Columns, row: Sequence[Cell], widths: Sequence[int], colours: bool) -> str:
     _, dim = _styles(colours)
     parts = []
-    for (_, kind), each, width in zip(columns, row, widths, strict=True):
-        text = _aligned(each.text, width, kind)
-        parts.append(dim(text) if each.is_null else text)
+    for (_, kind), part, width in zip(columns, row, widths, strict=True):
+        text = _aligned(part.text, width, kind)
+        parts.append(dim(text) if part.is_null else text)
     return GAP.join(parts).rstrip()
 
 
@@ -130,10 +130,10 @@ def _styles(colours: bool) -> tuple[Style, Style]:
 def record_lines(
     columns: Columns, rows: Sequence[Mapping[str, Any]], *, width: int | None, colours: bool, first: int = 1
 ) -> list[str]:
-    """Each row below the other, a column to a line; long values go on below themselves."""
+    """Format each row as a block, one column a line; long values continue on the next lines."""
     _, dim = _styles(colours)
     names = max((cell_len(name) for name, _ in columns), default=0)
-    names = min(names, max(LEAST_WIDTH, (width or 80) // 3))
+    names = min(names, max(MIN_WIDTH, (width or 80) // 3))
     lines: list[str] = []
     for number, row in enumerate(rows, first):
         title = f"─ row {number} "
@@ -144,7 +144,7 @@ def record_lines(
 
 
 def _folded(name: str, value: Cell, names: int, width: int | None, dim: Style) -> Iterator[str]:
-    available = None if width is None else max(LEAST_WIDTH, width - names - len(GAP))
+    available = None if width is None else max(MIN_WIDTH, width - names - len(GAP))
     parts = chop_cells(value.text, available) if available is not None and value.text else [value.text]
     label = _aligned(name, names, "")
     for part in parts:
@@ -156,7 +156,7 @@ def _folded(name: str, value: Cell, names: int, width: int | None, dim: Style) -
 
 
 class LiveTable:
-    """Rows that come one by one: widths are those of the first."""
+    """Formats rows as they arrive; the first rows determine the widths."""
 
     def __init__(self, columns: Columns, *, width: int | None, colours: bool) -> None:
         self._columns, self._width, self._colours = columns, width, colours
@@ -184,6 +184,6 @@ class LiveTable:
             for at, (name, _) in enumerate(self._columns)
         ]
         available = None if self._width is None else self._width - len(GAP) * (len(natural) - 1)
-        self._widths = natural if available is None else fitted(natural, available)
+        self._widths = natural if available is None else fit_widths(natural, available)
         self._as_records = self._widths is None
         return [] if self._widths is None else head_lines(self._columns, self._widths, colours=self._colours)

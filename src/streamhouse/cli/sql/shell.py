@@ -1,8 +1,7 @@
-"""Sql shell: a prompt for SQL: statements over several lines, history, completion, tables.
+"""SQL shell: a prompt for statements over several lines, with history, completion and tables.
 
-Data path   a person -> **shell** -> sql_running -> sql_link -> a worker
-Owns        the prompt, commands with a backslash, that Ctrl-C ends a query and not the shell
-Leaves      asking and printing to `statement_runner`, names to `completion`
+Data path a user -> **shell** -> statement_runner -> worker_connection -> a worker Owns the prompt, backslash commands,
+Ctrl-C, which ends a query and not the shell Leaves queries and output to `statement_runner`, names to `completion`
 
 Spark starts while the user types the first query. The shell prints errors and shows the prompt again.
 """
@@ -46,13 +45,13 @@ from streamhouse.sql.lexer import TokenKind, tokenize
 
 PROMPT: Final = "sql> "
 MORE: Final = "...> "
-LEARN_AGAIN_S: Final = 20.0
+REFRESH_NAMES_S: Final = 20.0
 MAX_WATCH_S: Final = 3600.0
 WATCH_S: Final = 2.0
 
 
 def is_complete(text: str) -> bool:
-    """Whether Enter sends it: it ends with `;`, is a command, or is nothing."""
+    """Whether Enter submits the text: it ends with `;`, is a backslash command, or is empty."""
     stripped = text.strip()
     if not stripped or stripped.startswith("\\") or "\\watch" in stripped.rpartition(";")[2]:
         return True
@@ -64,21 +63,21 @@ def is_complete(text: str) -> bool:
 
 
 class Shell:
-    """One person's; `connect` opens the link."""
+    """`connect` opens the connection to the worker."""
 
     def __init__(self, request: SqlRequest, connect: Callable[..., WorkerConnection]) -> None:
         self._request, self._connect = request, connect
-        self._words, self._screen, self._status = CompletionNames(), Display(), StatusLine()
+        self._describe_error, self._screen, self._status = CompletionNames(), Display(), StatusLine()
         self._waited_s = 0.0
         self._last = ""
         self._learnt_at: float | None = None
         self._clock = SystemClock()
 
     async def run(self) -> None:
-        async with self._connect(self._request.agents, on_wait=self._on_wait) as link:
-            connecting = asyncio.create_task(self._prepare(link), name="connecting")
+        async with self._connect(self._request.agents, on_wait=self._on_wait) as connection:
+            connecting = asyncio.create_task(self._prepare(connection), name="connecting")
             try:
-                await self._prompts(link)
+                await self._prompts(connection)
             finally:
                 connecting.cancel()
                 with suppress(asyncio.CancelledError):
@@ -87,19 +86,19 @@ class Shell:
     def _on_wait(self, waited_s: float) -> None:
         self._waited_s = waited_s
 
-    async def _prepare(self, link: WorkerConnection) -> None:
+    async def _prepare(self, connection: WorkerConnection) -> None:
         """Errors are ignored here: the next query tries again and reports them."""
         with suppress(StreamhouseError, OSError):
-            await link.connect()
-            await self._learn(link)
+            await connection.connect()
+            await self._refresh_names(connection)
 
-    async def _learn(self, link: WorkerConnection) -> None:
+    async def _refresh_names(self, connection: WorkerConnection) -> None:
         with suppress(StreamhouseError, OSError):
-            self._words.update(await link.complete())
+            self._describe_error.update(await connection.complete())
             self._learnt_at = self._clock.monotonic()
 
-    async def _prompts(self, link: WorkerConnection) -> None:
-        session = self._session(link)
+    async def _prompts(self, connection: WorkerConnection) -> None:
+        session = self._session(connection)
         print_line("SQL on topics, with Spark. \\? helps, \\q leaves; statements end with ;", dim=True)
         while True:
             try:
@@ -111,24 +110,26 @@ class Shell:
             if text in ("\\q", "exit", "quit", "exit;", "quit;"):
                 return
             if text:
-                await self._cancellable(self._obey(link, text))
+                await self._cancellable(self._execute_input(connection, text))
 
-    def _session(self, link: WorkerConnection) -> "PromptSession[str]":
+    def _session(self, connection: WorkerConnection) -> "PromptSession[str]":
         return PromptSession(
             history=FileHistory(str(_history_file())),
-            completer=NameCompleter(self._words),
+            completer=NameCompleter(self._describe_error),
             complete_in_thread=True,
             lexer=PygmentsLexer(SqlLexer),
             multiline=True,
             prompt_continuation=MORE,
             key_bindings=_bindings(),
             enable_open_in_editor=True,
-            bottom_toolbar=lambda: None if link.is_connected or not self._waited_s else startup_message(self._waited_s),
+            bottom_toolbar=lambda: (
+                None if connection.is_connected or not self._waited_s else startup_message(self._waited_s)
+            ),
             refresh_interval=0.5,
         )
 
     async def _cancellable(self, work: Coroutine[Any, Any, None]) -> None:
-        """Ctrl-C ends the work, and with it the query; the shell stays."""
+        """Ctrl-C cancels the work, and with it the query; the shell continues."""
         task = asyncio.create_task(work, name="statement")
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, task.cancel)
@@ -139,26 +140,26 @@ class Shell:
             print_note("cancelled")
         except (StreamhouseError, OSError) as error:
             self._status.clear()
-            print_error(_words(error))
+            print_error(_describe_error(error))
         finally:
             loop.remove_signal_handler(signal.SIGINT)
 
     # --- what is typed
 
-    async def _obey(self, link: WorkerConnection, text: str) -> None:
+    async def _execute_input(self, connection: WorkerConnection, text: str) -> None:
         sql, watch, seconds = text.rpartition("\\watch")
         if watch:
-            await self._watch(link, sql.strip() or self._last, seconds.strip())
+            await self._watch(connection, sql.strip() or self._last, seconds.strip())
         elif text.startswith("\\"):
-            await self._command(link, text)
+            await self._command(connection, text)
         else:
-            await self._ask(link, text)
+            await self._ask(connection, text)
 
-    async def _command(self, link: WorkerConnection, text: str) -> None:
+    async def _command(self, connection: WorkerConnection, text: str) -> None:
         name, _, given = text.partition(" ")
         given = given.strip().rstrip(";")
         if name == "\\d":
-            await self._ask(link, f"DESCRIBE {_quote_name(given)}" if given else "SHOW TABLES", keep=False)
+            await self._ask(connection, f"DESCRIBE {_quote_name(given)}" if given else "SHOW TABLES", keep=False)
         elif name == "\\x":
             self._screen.as_records = not self._screen.as_records
             print_line("rows below each other" if self._screen.as_records else "rows as a table", dim=True)
@@ -166,21 +167,21 @@ class Shell:
             self._screen.timing = not self._screen.timing
             print_line(f"timing is {'on' if self._screen.timing else 'off'}", dim=True)
         elif name == "\\i" and given:
-            await self._ask(link, await asyncio.to_thread(_read, given), keep=False)
+            await self._ask(connection, await asyncio.to_thread(_read, given), keep=False)
         elif name == "\\e":
-            await self._edit(link)
+            await self._edit(connection)
         else:
             if name != "\\?":
-                print_note(f"{name} is no command, or lacks what it is about")
+                print_note(f"{name} is not a command, or lacks its argument")
             for command, about in COMMANDS.items():
                 typer.echo(f"  {command:<9} {about}")
             typer.echo("  Tab completes, Ctrl-C ends a query, Ctrl-X Ctrl-E edits what is typed.")
 
-    async def _ask(self, link: WorkerConnection, text: str, *, keep: bool = True) -> None:
+    async def _ask(self, connection: WorkerConnection, text: str, *, keep: bool = True) -> None:
         if keep:
             self._last = text
         try:
-            await self._connected(link)
+            await self._connected(connection)
             for statement in statements_of(text):
                 query = QueryRequest(
                     sql=at_original_position(text, statement),
@@ -188,16 +189,16 @@ class Shell:
                     timeout_s=self._request.timeout_s,
                     starting=self._request.starting,
                 )
-                await show_result(link, query, self._status, self._screen)
+                await show_result(connection, query, self._status, self._screen)
         except BadSql as error:
             self._status.clear()
             print_sql_errors(text, error)
-        if self._learnt_at is None or self._clock.monotonic() - self._learnt_at > LEARN_AGAIN_S:
+        if self._learnt_at is None or self._clock.monotonic() - self._learnt_at > REFRESH_NAMES_S:
             self._learnt_at = self._clock.monotonic()
-            self._learning = asyncio.create_task(self._learn(link), name="learning")
+            self._refreshing = asyncio.create_task(self._refresh_names(connection), name="learning")
 
-    async def _connected(self, link: WorkerConnection) -> None:
-        connecting = asyncio.create_task(link.connect(), name="connecting")
+    async def _connected(self, connection: WorkerConnection) -> None:
+        connecting = asyncio.create_task(connection.connect(), name="connecting")
         try:
             while not (await asyncio.wait({connecting}, timeout=0.2))[0]:
                 self._status.show(startup_message(self._waited_s))
@@ -206,7 +207,7 @@ class Shell:
         finally:
             connecting.cancel()
 
-    async def _watch(self, link: WorkerConnection, sql: str, seconds: str) -> None:
+    async def _watch(self, connection: WorkerConnection, sql: str, seconds: str) -> None:
         try:
             pause_s = min(MAX_WATCH_S, max(0.1, float(seconds or WATCH_S)))
         except ValueError:
@@ -217,10 +218,10 @@ class Shell:
             return
         while True:
             print_line(f"{datetime.now():%H:%M:%S}, every {pause_s:g} s, until Ctrl-C", dim=True)
-            await self._ask(link, sql)
+            await self._ask(connection, sql)
             await self._clock.sleep(pause_s)
 
-    async def _edit(self, link: WorkerConnection) -> None:
+    async def _edit(self, connection: WorkerConnection) -> None:
         with tempfile.TemporaryDirectory(prefix="streamhouse-") as folder:
             file = Path(folder) / "statement.sql"
             file.write_text(self._last + "\n")
@@ -229,10 +230,10 @@ class Shell:
             text = file.read_text().strip()
         if text and text != self._last:
             typer.echo(text)
-            await self._ask(link, text)
+            await self._ask(connection, text)
 
 
-def _words(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{(error.strerror or 'failed').lower()}; path={error.filename}"
     return str(error)

@@ -35,10 +35,10 @@ BEFORE: Final = 60
 
 
 def sql_error_lines(text: str, mistakes: Sequence[Mistake], *, colours: bool, source: str = "") -> list[str]:
-    """For each mistake: what, the line of the text, a caret, and what to do."""
+    """For each error: the message, the line of the text, a caret, and a hint."""
     lines: list[str] = []
-    for each in mistakes:
-        lines += _lines(text.split("\n"), each, colours, source)
+    for mistake in mistakes:
+        lines += _lines(text.split("\n"), mistake, colours, source)
     return lines
 
 
@@ -71,18 +71,18 @@ def _without_colors(text: str, **_: object) -> str:
 
 
 QUIET_S: Final = 0.7
-"""A query that takes longer is talked of."""
+"""A query that takes longer gets a status line."""
 TICK_S: Final = 0.5
 PLAN: Final = (("plan", "STRING"),)
-"""What EXPLAIN answers: text with lines of its own."""
+"""The column of EXPLAIN's result: text with several lines."""
 FAILED: Final = 1
 STOPPED: Final = 130
 
 
 def startup_message(waited_s: float) -> str:
-    """With the seconds on a terminal; without them in a pipe, so that the line is printed once."""
+    """The elapsed seconds are shown on a terminal only: into a pipe, the line is printed once."""
     waited = f" {waited_s:.0f} s" if sys.stderr.isatty() else ""
-    return f"starting Spark for SQL: it takes 5 to 20 seconds, once, and stays …{waited}"
+    return f"starting Spark for SQL: 5 to 20 seconds, then it keeps running …{waited}"
 
 
 def statements_of(text: str) -> tuple[Statement, ...]:
@@ -100,7 +100,7 @@ def at_original_position(text: str, statement: Statement) -> str:
 
 
 def run_request(request: SqlRequest, connect: Callable[..., WorkerConnection]) -> int:
-    """Run all statements; returns the exit code. The first that fails is the last."""
+    """Run all statements up to the first that fails; returns the exit code."""
     status = StatusLine()
     try:
         return asyncio.run(_run(request, connect, status))
@@ -115,10 +115,12 @@ async def _run(request: SqlRequest, connect: Callable[..., WorkerConnection], st
         statements = statements_of(request.text)
         if request.output is Output.PARQUET and len(statements) != 1:
             raise Rejected(f"a Parquet file takes the rows of one statement; statements={len(statements)}")
-        async with connect(request.agents, on_wait=lambda waited_s: status.show(startup_message(waited_s))) as link:
-            await link.connect()
+        async with connect(
+            request.agents, on_wait=lambda waited_s: status.show(startup_message(waited_s))
+        ) as connection:
+            await connection.connect()
             for statement in statements:
-                await _print(link, request, at_original_position(request.text, statement), status)
+                await _print(connection, request, at_original_position(request.text, statement), status)
     except BadSql as error:
         status.clear()
         for line in sql_error_lines(request.text, error.mistakes, colours=use_color(), source=request.source):
@@ -129,14 +131,14 @@ async def _run(request: SqlRequest, connect: Callable[..., WorkerConnection], st
     return 0
 
 
-async def _print(link: WorkerConnection, request: SqlRequest, sql: str, status: StatusLine) -> None:
+async def _print(connection: WorkerConnection, request: SqlRequest, sql: str, status: StatusLine) -> None:
     query = request.query(sql)
     if request.output is Output.TABLE:
-        await show_result(link, query, status, Display())
+        await show_result(connection, query, status, Display())
         return
-    async with open_result(link, query, status) as result:
-        for each in result.head.notes:
-            print_note(each)
+    async with open_result(connection, query, status) as result:
+        for note in result.head.notes:
+            print_note(note)
         if request.output is Output.PARQUET:
             await _write_parquet(result, request)
         else:
@@ -156,7 +158,7 @@ async def _copy(result: ResultStream, *, is_json: bool) -> None:
 
 
 async def _write_parquet(result: ResultStream, request: SqlRequest) -> None:
-    """The file is there when it is whole."""
+    """Write a temporary file and rename it when it is complete."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -173,20 +175,22 @@ async def _write_parquet(result: ResultStream, request: SqlRequest) -> None:
 
 
 @asynccontextmanager
-async def open_result(link: WorkerConnection, query: QueryRequest, status: StatusLine) -> AsyncIterator[ResultStream]:
+async def open_result(
+    connection: WorkerConnection, query: QueryRequest, status: StatusLine
+) -> AsyncIterator[ResultStream]:
     """Open the result of a query; show the elapsed time while it runs."""
-    talking = asyncio.create_task(_talk(status), name="talking")
+    status_task = asyncio.create_task(_show_elapsed(status), name="talking")
     try:
-        async with link.query(query) as result:
-            talking.cancel()
+        async with connection.query(query) as result:
+            status_task.cancel()
             status.clear()
             yield result
     finally:
-        talking.cancel()
+        status_task.cancel()
         status.clear()
 
 
-async def _talk(status: StatusLine) -> None:
+async def _show_elapsed(status: StatusLine) -> None:
     clock = SystemClock()
     began = clock.monotonic()
     await clock.sleep(QUIET_S)
@@ -196,7 +200,7 @@ async def _talk(status: StatusLine) -> None:
 
 
 class Display:
-    """How rows are shown: below each other, with the time they took, how wide."""
+    """Display settings: rows as records or as a table, with times, the width."""
 
     def __init__(self) -> None:
         self.as_records = False
@@ -204,7 +208,7 @@ class Display:
 
     @property
     def width(self) -> int | None:
-        """None: a pipe gets everything."""
+        """None: a pipe gets complete values."""
         return shutil.get_terminal_size().columns if on_terminal() else None
 
     def show(self, lines: Iterable[str]) -> None:
@@ -212,13 +216,13 @@ class Display:
             typer.echo(line)
 
 
-async def show_result(link: WorkerConnection, query: QueryRequest, status: StatusLine, screen: Display) -> None:
-    """A table, and a line on how many rows; a live answer's rows as they come."""
+async def show_result(connection: WorkerConnection, query: QueryRequest, status: StatusLine, screen: Display) -> None:
+    """Print a table and the number of rows; rows of a live query as they arrive."""
     clock = SystemClock()
     began = clock.monotonic()
-    async with open_result(link, query, status) as result:
-        for each in result.head.notes:
-            print_note(typer.style(each, dim=True) if use_color() else each)
+    async with open_result(connection, query, status) as result:
+        for note in result.head.notes:
+            print_note(typer.style(note, dim=True) if use_color() else note)
         if result.head.is_live:
             await _show_live(result, screen)
             return
@@ -259,7 +263,7 @@ async def _show_live(result: ResultStream, screen: Display) -> None:
 
 
 def print_sql_errors(text: str, error: Exception) -> None:
-    """What went wrong with a statement, on the screen."""
+    """Print the errors of a statement."""
     if isinstance(error, BadSql):
         for line in sql_error_lines(text, error.mistakes, colours=use_color()):
             typer.echo(line, err=True)

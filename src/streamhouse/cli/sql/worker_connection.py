@@ -32,7 +32,7 @@ OnWait = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultHeader:
-    """What is known before the rows: names and types of columns, whether there are more rows, what to know of them."""
+    """What is known before the rows: columns with their types, truncation, notes."""
 
     columns: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
@@ -47,25 +47,25 @@ class ResultStream:
         self.head, self._answer = head, response
 
     async def rows(self) -> AsyncIterator[dict[str, Any]]:
-        """Objects, numbers as they were written; an answer that breaks off is an error."""
-        async for line in self._through(self._answer.aiter_lines()):
+        """Yield rows; numbers are texts as they were sent. Raises `Unavailable` if the response breaks off."""
+        async for line in self._checked_stream(self._answer.aiter_lines()):
             if line:
                 yield json.loads(line, parse_float=Number, parse_int=Number)
 
     async def lines(self) -> AsyncIterator[str]:
-        async for line in self._through(self._answer.aiter_lines()):
+        async for line in self._checked_stream(self._answer.aiter_lines()):
             yield line
 
     async def parts(self) -> AsyncIterator[bytes]:
-        async for part in self._through(self._answer.aiter_bytes()):
+        async for part in self._checked_stream(self._answer.aiter_bytes()):
             yield part
 
-    async def _through(self, source: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async def _checked_stream(self, source: AsyncIterator[Any]) -> AsyncIterator[Any]:
         try:
-            async for each in source:
-                yield each
+            async for item in source:
+                yield item
         except httpx.TransportError as error:
-            raise Unavailable(f"the answer broke off; why={str(error) or type(error).__name__}") from None
+            raise Unavailable(f"the response broke off; why={str(error) or type(error).__name__}") from None
 
 
 class WorkerConnection:
@@ -94,14 +94,14 @@ class WorkerConnection:
         return self._worker is not None
 
     async def connect(self) -> Worker:
-        """The worker, started where there is none."""
+        """Return the worker; starts one if none is running."""
         if self._worker is None:
             self._worker = await ensure_worker(self._agents, on_wait=self._on_wait)
         return self._worker
 
     @asynccontextmanager
     async def query(self, request: QueryRequest) -> AsyncIterator[ResultStream]:
-        """Leaving it ends the query. A worker that ended meanwhile is started again, once."""
+        """Open the result of a query; leaving the block cancels it. A worker that has ended is started again, once."""
         wait_s = (request.timeout_s or USUAL_TIMEOUT_S) + GRACE_S
         response = await self._send_with_retries("POST", "/v1/sql", wait_s, body=request.body(), accept=request.accept)
         try:
@@ -112,7 +112,7 @@ class WorkerConnection:
             await response.aclose()
 
     async def complete(self) -> dict[str, Any]:
-        """Names to complete with."""
+        """Return the names for completion."""
         response = await self._send_with_retries("GET", "/v1/sql/complete", GRACE_S)
         try:
             content = await response.aread()
@@ -126,7 +126,7 @@ class WorkerConnection:
     async def _send_with_retries(
         self, method: str, path: str, wait_s: float, *, body: object = None, accept: str = "application/json"
     ) -> httpx.Response:
-        """Retry a busy worker (429) after the time that it gives, within `wait_s`."""
+        """Retry after 429, with the delay that the worker gives, within `wait_s`."""
         deadline = self._clock.monotonic() + wait_s
         while True:
             response = await self._send(method, path, wait_s, body=body, accept=accept)
