@@ -170,6 +170,19 @@ async def test_a_search_ends_in_time_and_goes_on_where_it_was(
         assert len(await search_all(http, text="x", limit=1000)) == 200
 
 
+async def test_a_search_ends_in_time_within_a_batch_too(make_world: MakeWorld) -> None:
+    """Each answer ends behind the first record that it compares."""
+    world = await make_world(http=HttpSettings(search_time_s=1e-9))
+    broker = await world.start_with(TopicPartition("orders", 0))
+    records = [NewRecord(b'{"n": %d}' % number) for number in range(20)]
+    data = memoryview(encode_batch(records, codec=Codec.ZSTD, now_ms=START_MS))
+    await produce(broker, data, TopicPartition("orders", 0))
+    async with serving(broker) as http:
+        told = await search(http, json=[{"path": "n", "equals": 7}])
+        assert (told["searched"]["offsets"], told["searched"]["left"]) == (1, 19)
+        assert [each["offset"] for each in await search_all(http, json=[{"path": "n", "equals": 7}])] == [7]
+
+
 @pytest.mark.skipif(not key_filter.IS_COMPILED, reason="built without a compiler")
 class TestKeyFilters:
     """A topic of 20 segments of 10 blocks, each with a key of its own."""
