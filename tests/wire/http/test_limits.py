@@ -187,6 +187,8 @@ async def test_so_many_requests_are_answered_at_once_and_no_more(start_site: Sta
     await site.until(is_refused)
     refused = await site.http.get("/v1/topics")
     assert (refused.headers["retry-after"], refused.json()["title"]) == ("1", "TooManyRequests")
+    for probe in ("/health/live", "/health/ready"):
+        assert (await site.http.get(probe)).is_success
     waiting.cancel()
 
 

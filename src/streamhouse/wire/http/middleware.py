@@ -69,6 +69,9 @@ UNMATCHED: Final = "unmatched"
 REJECTED: Final = 400
 SERVER_ERROR: Final = 500
 REQUEST_ID_CHARS: Final = 16
+PROBES: Final = frozenset({"/health/live", "/health/ready"})
+"""Answered however many requests there are: what restarts agents that don't answer would otherwise do so for slow
+clients."""
 TOO_MANY_REQUESTS: Final = 429
 """Never delayed: there are too many concurrent requests already, and the response says when to retry."""
 
@@ -141,9 +144,9 @@ class RequestLimits:
 
     async def _admit(self, scope: Scope, seen: "_RequestMeter") -> None:
         try:
-            if self._busy > self._limit:
-                raise TooManyRequests(f"too many requests at once; limit={self._limit} setting=http.max_requests")
-            self._check_rate(scope)
+            if scope["path"] not in PROBES:
+                self._check_concurrency()
+                self._check_rate(scope)
             check_framing(scope)
             check_browser(scope, self._hosts)
         except (TooManyRequests, AmbiguousLength, ForeignOrigin) as refused:
@@ -160,6 +163,10 @@ class RequestLimits:
             self.metrics.delayed.inc()
             self._delayed.write(now, peer=peer, method=scope["method"], path=scope["path"], delay_s=round(delay_s, 3))
             await self.clock.sleep(delay_s)
+
+    def _check_concurrency(self) -> None:
+        if self._busy > self._limit:
+            raise TooManyRequests(f"too many requests at once; limit={self._limit} setting=http.max_requests")
 
     def _check_rate(self, scope: Scope) -> None:
         client = scope.get("client")
