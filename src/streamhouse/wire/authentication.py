@@ -99,6 +99,7 @@ class Authenticator:
         has_login = origin.listener.protocol.has_login
         if not has_login and not self._security.access.is_enabled:
             return self.unknown(origin)  # credentials for somebody else, such as a proxy, mean nothing
+        since = self._security.users.generation
         try:
             credentials = read_credentials(authorization, api_keys)
             if credentials is None:
@@ -114,7 +115,7 @@ class Authenticator:
         async def renew() -> None:
             await self._check(credentials, origin)
 
-        return RequestAccess(self._security, caller, renew)
+        return RequestAccess(self._security, caller, renew, since=since)
 
     async def _checked(self, credentials: Credentials, origin: Origin) -> Caller:
         user = credentials.user

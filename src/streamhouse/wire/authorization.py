@@ -31,10 +31,11 @@ Renew = Callable[[], Awaitable[None]]
 class RequestAccess:
     """The rights of one request. What `require` allowed is checked again while the request lasts."""
 
-    def __init__(self, security: Security, caller: Caller, renew: Renew | None = None) -> None:
+    def __init__(self, security: Security, caller: Caller, renew: Renew | None = None, *, since: int = 0) -> None:
+        """`since` is the generation of users in which the credentials, which `renew` checks, began to be checked."""
         self._security = security
         self._renew = renew
-        self._generation = security.users.generation
+        self._generation = since
         self._required: dict[tuple[Operation, Resource], None] = {}
         self.caller = caller
         self.on_end: Callable[[StreamhouseError], None] | None = None

@@ -269,6 +269,22 @@ async def test_a_key_logs_in_until_it_is_revoked_or_expires(world: World, broker
         await broker.security.log_in_with_token(text, host="h", listener="L")
 
 
+async def test_passwords_are_checked_again_while_changes_cannot_be_heard_of(
+    world: World, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = broker.security.users
+    await users.create("alice", "a password")
+    await users.check_password("alice", "a password")
+    running = asyncio.ensure_future(broker.security.run(lambda *_: asyncio.sleep(0)))
+    await settle()
+    await world.clock.advance(30)
+    assert users.remembers("alice", "a password")
+    monkeypatch.setattr(type(world.sqlite), "is_listening", False)
+    await world.clock.advance(1)
+    assert not users.remembers("alice", "a password")
+    running.cancel()
+
+
 @pytest.mark.parametrize("name", ["", "*", "ANONYMOUS", "a,b", "a:b", "a=b", "a\x00", "x" * 201])
 async def test_a_name_that_rules_could_not_name_is_refused(broker: Broker, name: str) -> None:
     with pytest.raises(InvalidCredentials):

@@ -57,6 +57,17 @@ async def test_decoys_have_the_iterations_and_salts_that_users_have(world: World
     assert {(await users.challenge(f"nobody-{n}", SHA_256)).credential.iterations for n in range(20)} == {4096}
 
 
+async def test_a_decoy_for_a_password_has_the_mechanism_that_some_user_has_first(world: World, broker: Broker) -> None:
+    users = broker.security.users
+    salted = hashlib.pbkdf2_hmac("sha512", b"a password", b"s" * 24, 4096)
+    await users.alter_credentials("theirs", upserts=[(SHA_512, b"s" * 24, salted, 4096)])
+    assert (await users.challenge("nobody", SHA_256, SHA_512)).credential.mechanism is SHA_512
+    await users.create("ours", "a password")
+    world.clock.skip(REFRESH_S)
+    decoys = [(await users.challenge(f"nobody-{n}", SHA_256, SHA_512)).credential for n in range(20)]
+    assert {each.mechanism for each in decoys} == {SHA_256, SHA_512}
+
+
 async def test_a_user_without_the_mechanism_looks_like_one_who_is_not_there(broker: Broker) -> None:
     users = broker.security.users
     salted = hashlib.pbkdf2_hmac("sha512", b"a password", os.urandom(24), 4096)

@@ -12,7 +12,7 @@ import pytest
 
 from streamhouse.agent import Agent, build_agent
 from streamhouse.config import load_settings
-from streamhouse.model.access import USER, Acl, AclFilter, Operation, Principal, ResourceType
+from streamhouse.model.access import USER, Acl, AclFilter, CredentialRef, Operation, Principal, ResourceType
 from streamhouse.wire import authorization
 from tests.support.certificates import make_authority
 from tests.wire.security import PASSWORD, basic
@@ -107,6 +107,26 @@ async def test_a_stream_ends_when_its_user_is_deleted(tmp_path: Path, monkeypatc
         reading = {**await _reader(agent), "accept": "application/x-ndjson"}
         async with asyncio.timeout(10), http.stream("GET", "/v1/topics/orders/records", headers=reading) as answer:
             await agent.broker.security.users.delete("reader")
+            assert "NotAuthenticated" in await anext(answer.aiter_lines())
+
+
+async def test_a_stream_ends_whose_user_is_deleted_while_it_logs_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authorization, "CHECK_S", 0.05)
+    async with running(tmp_path, http__protocol="SASL_SSL") as agent, client_of(agent, tmp_path) as http:
+        await agent.broker.create_topic("orders", partitions=1, overrides={})
+        reading = {**await _reader(agent), "accept": "application/x-ndjson"}
+        users = agent.broker.security.users
+        check = users.check_password
+
+        async def deleted_meanwhile(name: str, password: str) -> CredentialRef:
+            shown = await check(name, password)
+            await users.delete(name)
+            return shown
+
+        monkeypatch.setattr(users, "check_password", deleted_meanwhile)
+        async with asyncio.timeout(10), http.stream("GET", "/v1/topics/orders/records", headers=reading) as answer:
             assert "NotAuthenticated" in await anext(answer.aiter_lines())
 
 

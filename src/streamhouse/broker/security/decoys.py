@@ -1,13 +1,15 @@
 """Decoys: credentials with which users who aren't there are challenged, so that they look like those who are.
 
 A decoy of a name has the same salt at each login, on every agent of a cluster with a secret. It has as many iterations
-as some stored credential has, and a salt as long, so it doesn't stand out where users were made by different tools.
+as some stored credential has, and a salt as long, so it doesn't stand out where users were made by different tools. A
+password is checked against the first credential that a user has: a decoy has the mechanism that some user's first one
+has, or the time of the check would tell who has only another one.
 """
 
 import hmac
 import secrets
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 from streamhouse.broker.dependencies import Dependencies
 from streamhouse.model.scram import SALT_BYTES, ScramCredential, ScramMechanism
@@ -15,8 +17,13 @@ from streamhouse.model.scram import SALT_BYTES, ScramCredential, ScramMechanism
 REFRESH_S: Final = 60.0
 """Users are looked at again after so long, if they may have changed."""
 
-Shape = tuple[int, int]
-"""Iterations, and length of the salt."""
+
+class _Shape(NamedTuple):
+    """What a client can see of a credential."""
+
+    mechanism: ScramMechanism
+    iterations: int
+    salt_bytes: int
 
 
 class Decoys:
@@ -26,7 +33,8 @@ class Decoys:
         self._clock = dependencies.clock
         secret = dependencies.secrets.cluster_secret
         self._key = hmac.digest(secret.encode(), b"streamhouse decoy", "sha256") if secret else secrets.token_bytes(32)
-        self._shapes: Mapping[ScramMechanism, list[Shape]] = {}
+        self._users: Sequence[Mapping[ScramMechanism, _Shape]] = ()
+        self._shapes: dict[tuple[ScramMechanism, ...], Sequence[_Shape]] = {}
         self._generation = -1
         self._refreshed_at = float("-inf")
 
@@ -37,18 +45,20 @@ class Decoys:
             return
         self._generation, self._refreshed_at = generation, now
         users = await self._metadata.users()
-        self._shapes = {
-            mechanism: sorted(
-                (each.iterations, len(each.salt)) for user in users if (each := user.credentials.get(mechanism))
-            )
-            for mechanism in ScramMechanism
-        }
+        self._users = [
+            {
+                each.mechanism: _Shape(each.mechanism, each.iterations, len(each.salt))
+                for each in user.credentials.values()
+            }
+            for user in users
+        ]
+        self._shapes.clear()
 
-    def make(self, name: str, mechanism: ScramMechanism) -> ScramCredential:
-        """A credential that no password fits."""
-        seed = hmac.digest(self._key, f"{mechanism}:{name}".encode(), "sha512")
-        shapes = self._shapes.get(mechanism) or [(self._settings.scram_iterations, SALT_BYTES)]
-        iterations, salt_bytes = shapes[int.from_bytes(seed[-8:], "big") % len(shapes)]
+    def make(self, name: str, *mechanisms: ScramMechanism) -> ScramCredential:
+        """A credential that no password fits, as a user may have it whose first of these mechanisms is looked for."""
+        seed = hmac.digest(self._key, f"{mechanisms[0]}:{name}".encode(), "sha512")
+        shapes = self._shapes_of(mechanisms)
+        mechanism, iterations, salt_bytes = shapes[int.from_bytes(seed[-8:], "big") % len(shapes)]
         nothing = hmac.digest(self._key, seed, mechanism.hash_name)
         return ScramCredential(
             mechanism=mechanism,
@@ -57,3 +67,11 @@ class Decoys:
             stored_key=nothing,
             server_key=nothing,
         )
+
+    def _shapes_of(self, mechanisms: tuple[ScramMechanism, ...]) -> Sequence[_Shape]:
+        """The first credential of each user, without those who have none; if nobody has one, what is made here."""
+        if mechanisms not in self._shapes:
+            first = (next((user[each] for each in mechanisms if each in user), None) for user in self._users)
+            made_here = _Shape(mechanisms[0], self._settings.scram_iterations, SALT_BYTES)
+            self._shapes[mechanisms] = sorted(shape for shape in first if shape is not None) or [made_here]
+        return self._shapes[mechanisms]

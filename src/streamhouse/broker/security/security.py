@@ -61,6 +61,7 @@ class Security:
         agent = str(self._dependencies.kafka)
         async with asyncio.TaskGroup() as loops:
             loops.create_task(self.access.run(), name="access-rules")
+            loops.create_task(self._forget_unheard(), name="credentials")
             loops.create_task(self.quotas.run(), name="quotas")
             loops.create_task(self.audit.run(publish_audit, agent=agent), name="audit")
             if self._dependencies.issuer is not None:
@@ -69,6 +70,13 @@ class Security:
     def close(self) -> None:
         self._unsubscribe()
         self.users.close()
+
+    async def _forget_unheard(self) -> None:
+        """Take users and keys for changed, now and then, while changes can't be heard of."""
+        while True:
+            await self._dependencies.clock.sleep(self._settings.refresh_s)
+            if not self._dependencies.metadata.is_listening:
+                self.users.forget()
 
     def _on_change(self, change: Change) -> None:
         if change.kind in (ChangeKind.SECURITY, ChangeKind.EVERYTHING):
@@ -151,13 +159,14 @@ class Security:
         tokens = self.delegation_tokens
         return tokens is not None and await tokens.find(shown.name) is not None
 
-    @property
-    def refresh_s(self) -> float:
-        return self._settings.refresh_s
-
-    def credentials_generation(self) -> int | None:
-        """Grows when stored credentials may have changed; None while changes can't be heard of."""
-        return self.users.generation if self._dependencies.metadata.is_listening else None
+    async def check_kept(self, caller: Caller, *, since: int) -> None:
+        """Raise `NotAuthenticated` if the credential that a caller has shown went while it logged in. `since` is the
+        generation of users in which the login began; later changes end what the caller does."""
+        while (shown := caller.credential) is not None and self.users.generation != since:
+            since = self.users.generation
+            if not await self.holds(shown):
+                self.audit.failed_login(shown.name, shown.kind, host=caller.host, listener=caller.listener)
+                raise NotAuthenticated("the credentials are gone")
 
     def check_unexpired(self, caller: Caller) -> None:
         """Raise `NotAuthenticated` once the caller's credentials are over."""

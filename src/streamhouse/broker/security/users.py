@@ -199,7 +199,7 @@ class Users:
         """What is stored for a user by the first of these mechanisms that it has, or a decoy. Either takes as long."""
         await self._decoys.refresh(self._generation)
         user = await self._metadata.find_user(name)
-        decoy = self._decoys.make(name, mechanisms[0])
+        decoy = self._decoys.make(name, *mechanisms)
         stored = [user.credentials.get(mechanism) for mechanism in mechanisms] if user is not None else []
         found = next((each for each in stored if each is not None), None)
         return Challenge(found or decoy, is_stored=found is not None)

@@ -29,11 +29,11 @@ class RevokedLogins:
 
     async def run(self) -> None:
         """Close connections when their credentials are gone, until cancelled."""
-        checked, refresh_s = self._security.credentials_generation(), self._security.refresh_s
+        checked = self._security.users.generation
         while True:
-            await self._clock.sleep(CHECK_S if checked is not None else refresh_s)
-            generation = self._security.credentials_generation()
-            if generation is not None and generation == checked:
+            await self._clock.sleep(CHECK_S)
+            generation = self._security.users.generation
+            if generation == checked:
                 continue
             try:
                 await self.close()

@@ -327,6 +327,21 @@ async def test_connections_end_when_their_password_changes_or_their_user_is_gone
         assert await key_holder.is_closed()
 
 
+@pytest.mark.parametrize("change", ["password", "deleted"])
+async def test_a_login_that_began_before_its_password_was_gone_fails(served: Served, change: str) -> None:
+    users = served.broker.security.users
+    client, scram = await served.client(), ScramClient("SCRAM-SHA-256", "bob", PASSWORD)
+    await handshake(client, "SCRAM-SHA-256")
+    challenge = await authenticate(client, scram.first())
+    if change == "password":
+        await users.create("bob", "another one", is_new=False)
+    else:
+        await users.delete("bob")
+    answer = await authenticate(client, scram.final(challenge.auth_bytes))
+    assert (answer.error_code, answer.auth_bytes) == (ErrorCode.SASL_AUTHENTICATION_FAILED, b"")
+    assert await client.is_closed()
+
+
 async def test_other_changes_end_no_connections(served: Served) -> None:
     client = await served.client()
     await log_in(client)

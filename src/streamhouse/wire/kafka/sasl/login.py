@@ -6,6 +6,7 @@ Leaves      the mechanisms to `exchanges`, passwords and tokens to `broker.secur
 
 Invariants  the principal of a connection never changes once it is known, also not when the client logs in again
             after a failed login the connection is closed, and its answer is delayed
+            a password, key or token that goes while a client logs in with it logs nobody in
             what could not be checked (the metadata store is away, too many logins) closes the connection without an
             error, because clients take a failed login for final
 
@@ -51,6 +52,7 @@ class Login:
         "_clock",
         "_ends_at",
         "_exchange",
+        "_generation",
         "_is_required",
         "_mechanism",
         "_place",
@@ -69,6 +71,8 @@ class Login:
         self._clock = clock
         self._is_required = is_required
         self._exchange: Exchange | None = None
+        self._generation = 0
+        """Of users, when the login began."""
         self._mechanism = ""
         self._ends_at: float | None = None
         self.caller = None if is_required else caller
@@ -102,6 +106,7 @@ class Login:
         if self._mechanism and mechanism != self._mechanism:
             raise self._failure(ErrorCode.ILLEGAL_SASL_STATE, "a client logs in again by the same mechanism")
         self._mechanism, self._exchange = mechanism, EXCHANGES[mechanism](self._place)
+        self._generation = self._place.security.users.generation
         self.expects_raw = is_raw
         return offered
 
@@ -116,6 +121,8 @@ class Login:
         began = self._clock.monotonic()
         try:
             step = await exchange.step(message)
+            if step.caller is not None:
+                await self._place.security.check_kept(step.caller, since=self._generation)
         except NotAuthenticated:
             raise self._failure(ErrorCode.SASL_AUTHENTICATION_FAILED, FAILED) from None
         except Retriable:
