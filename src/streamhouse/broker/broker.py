@@ -412,10 +412,10 @@ class Broker:
         return await self._appending.verify_ahead(transaction, batches)
 
     async def acknowledge(self, pending: PendingAppend) -> None:
-        """Return once the batch is durable and this agent still holds the partition's lease; raises `AppendFailed`,
-        which clients retry."""
+        """Return once the batch is durable and this agent still holds the partition's lease, or has flushed the batch
+        before it gave the lease away; raises `AppendFailed`, which clients retry."""
         await pending.wait_durable()
-        if not self._session_manager.may_acknowledge(pending.log):
+        if not (pending.is_flushed or self._session_manager.may_acknowledge(pending.log)):
             raise AppendFailed(f"lease ended before the append was acknowledged; partition={pending.log.name}")
 
     async def allocate_producer_id(self) -> int:

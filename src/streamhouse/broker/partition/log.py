@@ -61,6 +61,11 @@ class PendingAppend(NamedTuple):
     append_time_ms: int
     commit: "asyncio.Future[None] | None"
 
+    @property
+    def is_flushed(self) -> bool:
+        """Whether a registered segment contains the batch: then it may be acknowledged whoever leads by now."""
+        return self.end <= self.log.flushed_end
+
     async def wait_durable(self) -> None:
         """Return once the append is durable; raises `AppendFailed` if it never will be."""
         if self.commit is not None:

@@ -90,7 +90,7 @@ class MarkerWriter:
         self._current_session().require_valid(opened.name)
         pending = self._append(opened, marker)
         await pending.wait_durable()
-        if not self._current_session().may_acknowledge(pending.log):
+        if not (pending.is_flushed or self._current_session().may_acknowledge(pending.log)):
             raise AppendFailed(f"lease ended before the marker was acknowledged; partition={opened.name}")
 
     def _append(self, opened: PartitionLog, marker: Marker) -> PendingAppend:
