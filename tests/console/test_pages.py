@@ -1,5 +1,6 @@
 """The console in a real browser against a live agent: every page, links, keys, records, changes, hostile contents."""
 
+import asyncio
 import base64
 import json
 import re
@@ -8,7 +9,7 @@ from typing import Any
 import httpx
 import pyarrow
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 from pyarrow import parquet
 
 from .conftest import HOSTILE, PAGES
@@ -56,6 +57,24 @@ async def test_keys_lead_everywhere(origin: str, page: Page) -> None:
     await page.keyboard.press("Control+k")
     await page.keyboard.type("billing")
     await page.keyboard.press("Enter")
+    await expect(page.locator("main h1")).to_contain_text("billing")
+
+
+async def test_enter_before_the_palette_knows_the_names_chooses_when_it_does(origin: str, page: Page) -> None:
+    is_confirmed = asyncio.Event()
+
+    async def answer_late(route: Route) -> None:
+        await is_confirmed.wait()
+        await route.continue_()
+
+    await page.goto(f"{origin}/console/settings")
+    await expect(page.locator("main h1")).to_have_text("Settings")
+    await page.route("**/v1/groups", answer_late)
+    await page.keyboard.press("Control+k")
+    await page.keyboard.type("billing")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("dialog.palette")).to_contain_text("Loading")
+    is_confirmed.set()
     await expect(page.locator("main h1")).to_contain_text("billing")
 
 

@@ -64,16 +64,27 @@ function Opened() {
   const [entries, setEntries] = useState(FIXED());
   const [text, setText] = useState("");
   const [active, setActive] = useState(0);
+  const [isLoading, setLoading] = useState(true);
+  const [isConfirmed, setConfirmed] = useState(false);
   useEffect(() => {
     element.current.showModal();
-    named().then((names) => setEntries([...FIXED(), ...names]));
+    named().then((names) => {
+      setEntries([...FIXED(), ...names]);
+      setLoading(false);
+    });
   }, []);
   const shown = matching(entries, text);
   const close = () => isOpen.set(false);
   const run = (entry) => {
     close();
-    entry?.run();
+    entry.run();
   };
+  // Enter may come before the names: what it means is known when they are there.
+  useEffect(() => {
+    if (!isConfirmed || isLoading) return;
+    if (shown.length) run(shown[active]);
+    else setConfirmed(false);
+  }, [isConfirmed, isLoading]);
   const onKeyDown = (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step) {
@@ -81,18 +92,18 @@ function Opened() {
       setActive((active + step + shown.length) % Math.max(1, shown.length));
     } else if (event.key === "Enter") {
       event.preventDefault();
-      run(shown[active]);
+      setConfirmed(true);
     }
   };
   useEffect(() => element.current.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest" }), [active]);
   return html`<dialog ref=${element} class="palette" aria-label="Search and commands" onClose=${close} onMouseDown=${(event) => event.target === element.current && close()}>
     <input type="text" role="combobox" aria-expanded="true" aria-controls="palette-list" aria-activedescendant=${shown.length ? `palette-${active}` : undefined} aria-label="Search and commands"
       placeholder="Topic, group, schema, pipeline, page or command" autocomplete="off" spellcheck="false" autofocus value=${text}
-      onInput=${(event) => { setText(event.target.value); setActive(0); }} onKeyDown=${onKeyDown} />
+      onInput=${(event) => { setText(event.target.value); setActive(0); setConfirmed(false); }} onKeyDown=${onKeyDown} />
     <ul role="listbox" id="palette-list" aria-label="Results">
       ${shown.map((each, index) => html`<li key=${`${each.kind}/${each.text}`} id="palette-${index}" role="option" aria-selected=${index === active ? "true" : "false"}
         onMouseMove=${() => setActive(index)} onClick=${() => run(each)}><${Icon} name=${each.icon} /><span>${each.text}</span><span class="kind">${each.kind}</span></li>`)}
     </ul>
-    ${!shown.length && html`<p class="empty">Nothing is called like this.</p>`}
+    ${!shown.length && html`<p class="empty">${isLoading ? "Loading…" : "Nothing is called like this."}</p>`}
   </dialog>`;
 }
