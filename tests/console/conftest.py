@@ -1,12 +1,18 @@
-"""A live agent with a few topics, and a browser that notices what a page must never do."""
+"""A live agent with a few topics, and a browser that notices what a page must never do.
 
+One browser for all tests of a worker, each with a context of its own: so they run on one event loop.
+"""
+
+import inspect
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_playwright
 
 from tests.support.agent import LiveAgent
@@ -18,6 +24,13 @@ PAGES: Final = (
     "overview", "topics", "groups", "schemas", "transactions", "pipelines", "sql", "tables", "agents", "security",
     "settings",
 )  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        is_here = Path(__file__).parent in item.path.parents
+        if is_here and isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.function):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +65,13 @@ def fill(address: str, **options: Any) -> None:
 
 
 @asynccontextmanager
-async def browsing(**options: Any) -> AsyncIterator[Browser]:
+async def browsing() -> AsyncIterator[Browser]:
     found = find_browser()
     if found is None:
         pytest.skip("there is no Chromium here, and none could be fetched")
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
-            executable_path=found.program, args=FLAGS, env={**os.environ, **found.environment}, **options
+            executable_path=found.program, args=FLAGS, env={**os.environ, **found.environment}
         )
         yield browser
         await browser.close()
@@ -92,7 +105,13 @@ async def opened(
     await context.close()
 
 
-@pytest.fixture
-async def page(origin: str) -> AsyncIterator[Page]:
-    async with browsing() as browser, opened(browser, origin) as page:
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    async with browsing() as browser:
+        yield browser
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(origin: str, browser: Browser) -> AsyncIterator[Page]:
+    async with opened(browser, origin) as page:
         yield page

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 
 from tests.crash.pair import SETTINGS
 from tests.stores.postgres.conftest import databases, empty_database
 from tests.support.agent import LiveAgent
 
-from .conftest import browsing, opened
+from .conftest import opened
 
 __all__ = ["databases", "empty_database"]
 
@@ -28,14 +28,14 @@ def agents(tmp_path: Path, empty_database: str) -> Iterator[list[LiveAgent]]:
         yield [stack.enter_context(LiveAgent(tmp_path / f"agent{number}", *flags)) for number in range(3)]
 
 
-async def test_leases_of_a_killed_agent_are_seen_to_move(agents: list[LiveAgent]) -> None:
+async def test_leases_of_a_killed_agent_are_seen_to_move(agents: list[LiveAgent], browser: Browser) -> None:
     origin = f"http://{agents[0].http}"
     async with httpx.AsyncClient(base_url=origin, timeout=30) as http:
         (await http.post("/v1/topics", json={"name": "orders", "partitions": 12})).raise_for_status()
         for partition in range(12):
             body = {"records": [{"value": 1, "partition": partition}]}
             (await http.post("/v1/topics/orders/records", json=body)).raise_for_status()
-    async with browsing() as browser, opened(browser, origin) as page:
+    async with opened(browser, origin) as page:
         await page.goto(f"{origin}/console/agents")
         await expect(page.locator("tbody tr", has_text="live")).to_have_count(3)
         agents[2].kill()

@@ -11,11 +11,12 @@ from functools import partial
 
 import httpx
 import pytest
-from playwright.async_api import Page, expect
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
 
 from tests.support.secure_agent import PASSWORD, SecureAgent
 
-from .conftest import PAGES, browsing, fill, opened
+from .conftest import PAGES, fill, opened
 
 pytestmark = pytest.mark.timeout(120)
 ADMIN = ("admin", PASSWORD)
@@ -38,9 +39,9 @@ def address(secure: SecureAgent) -> str:
     return f"http://{secure.live.http}"
 
 
-@pytest.fixture
-async def page(address: str) -> AsyncIterator[Page]:
-    async with browsing() as browser, opened(browser, address, refusals=(401, 403)) as page:
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(address: str, browser: Browser) -> AsyncIterator[Page]:
+    async with opened(browser, address, refusals=(401, 403)) as page:
         yield page
 
 

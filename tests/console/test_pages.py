@@ -55,7 +55,12 @@ async def test_keys_lead_everywhere(origin: str, page: Page) -> None:
     await expect(page.locator("tbody tr")).to_have_count(1)
     await expect(page).to_have_url(re.compile(r"q=pay"))
     await page.keyboard.press("Control+k")
+    await page.keyboard.type("no such name")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("dialog.palette")).to_contain_text("Nothing is called like this.")
+    await page.keyboard.press("Control+a")
     await page.keyboard.type("billing")
+    await expect(page.get_by_role("option", name="billing")).to_be_visible()
     await page.keyboard.press("Enter")
     await expect(page.locator("main h1")).to_contain_text("billing")
 

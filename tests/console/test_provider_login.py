@@ -4,12 +4,11 @@ from collections.abc import AsyncIterator, Iterator
 
 import httpx
 import pytest
-from playwright.async_api import Page, expect
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
 
 from tests.support.oidc_provider import CLIENT, USER, OidcProvider, running_provider
 from tests.support.secure_agent import PASSWORD, SecureAgent
-
-from .conftest import browsing
 
 pytestmark = pytest.mark.timeout(120)
 ADMIN = ("admin", PASSWORD)
@@ -33,12 +32,11 @@ def address(provider: OidcProvider, tmp_path_factory: pytest.TempPathFactory) ->
         yield f"http://{agent.live.http}"
 
 
-@pytest.fixture
-async def page() -> AsyncIterator[Page]:
-    async with browsing() as browser:
-        context = await browser.new_context(ignore_https_errors=True, locale="en-US")
-        yield await context.new_page()
-        await context.close()
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(browser: Browser) -> AsyncIterator[Page]:
+    context = await browser.new_context(ignore_https_errors=True, locale="en-US")
+    yield await context.new_page()
+    await context.close()
 
 
 async def test_a_user_of_the_provider_comes_back_to_the_page_that_was_wanted(

@@ -6,7 +6,8 @@ Leaves      which tests are run to `lanes` and the Makefile
 CPU time is what a change of the tests can be judged by: a machine with other work on it makes tests longer, but hardly
 more expensive. A process that outlives the test that started it, a shared JVM for instance, counts where it works: each
 test is charged with what all descendants used since the last test ended. Not counted are processes that have left the
-tree: the SQL worker and the supervisor of a page.
+tree (the SQL worker and the supervisor of a page), and those that nobody waited for: a browser that ends with its test
+hides half of what it used.
 """
 
 import os

@@ -62,6 +62,7 @@ export function Palette() {
 function Opened() {
   const element = useRef(null);
   const [entries, setEntries] = useState(FIXED());
+  const [isLoading, setLoading] = useState(true);
   const [text, setText] = useState("");
   const [active, setActive] = useState(0);
   const [isLoading, setLoading] = useState(true);
@@ -76,6 +77,7 @@ function Opened() {
   const shown = matching(entries, text);
   const close = () => isOpen.set(false);
   const run = (entry) => {
+    if (!entry) return;
     close();
     entry.run();
   };
