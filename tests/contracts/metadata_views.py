@@ -64,10 +64,10 @@ class ViewContract(MetadataScene):
         assert (state.rows, state.fresh_at_ms, state.key, state.columns) == (2, 1000, ("id",), columns)
         await tell(kept, (2, 21), (3, 30), batch=1, deletes=((1,), (9,)))
         assert await sums(kept) == {2: 21, 3: 30}
-        assert await kept.find_view_row(VIEW, parse_view_lookup_key(["3"])) == ViewRow(
+        assert await kept.find_view_row(VIEW, parse_view_lookup_key(["3"], ["bigint"])) == ViewRow(
             key=(3,), row={"id": 3, "sum": 30}
         )
-        assert await kept.find_view_row(VIEW, parse_view_lookup_key(["1"])) is None
+        assert await kept.find_view_row(VIEW, parse_view_lookup_key(["1"], ["bigint"])) is None
         [listed] = await kept.views()
         assert (listed.name, listed.rows, listed.batch, listed.key) == (VIEW, 2, 1, ("id",))
 

@@ -28,31 +28,51 @@ def test_keys_of_several_columns_are_in_the_order_of_the_first_that_differs(pair
     assert view_sort_key(first) < view_sort_key(second)
 
 
-@given(st.one_of(TEXTS, INTEGERS, st.booleans()))
+KINDS = {str: "string", bool: "boolean", int: "bigint", float: "double"}
+
+
+@given(st.one_of(TEXTS, TEXTS.map("[{}]".format), INTEGERS, st.booleans(), st.floats()))
 def test_a_value_is_found_by_what_a_url_says(value: Any) -> None:
-    if isinstance(value, str) and value[:1] in ("{", "["):
-        return  # read as JSON, below
     text = value if isinstance(value, str) else json.dumps(value)
-    assert view_lookup_key([value]) == parse_view_lookup_key([text])
+    assert view_lookup_key([value]) == parse_view_lookup_key([text], [KINDS[type(value)]])
+
+
+@given(TEXTS)
+def test_a_text_is_found_where_the_type_of_its_column_is_not_known(value: str) -> None:
+    if value[:1] not in ("{", "["):  # read as JSON, below
+        assert view_lookup_key([value]) == parse_view_lookup_key([value], [None])
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("value", "text", "kind"),
     [
-        (1.0, "1"),
-        (2.5, "2.5"),
-        ({"start": "a", "end": "b"}, '{"end": "b", "start": "a"}'),
-        ([1, "x"], '[1,"x"]'),
-        ("[no json", "[no json"),
-        ("{", "{"),
+        (1.0, "1", None),
+        (2.5, "2.5", None),
+        (1.0, "1.0", "double"),
+        (1.5, "1.50", "decimal(9,2)"),
+        ("1.5000", "1.5000", "decimal(20,4)"),
+        (1e20, "1E20", "FLOAT"),
+        ({"start": "a", "end": "b"}, '{"end": "b", "start": "a"}', None),
+        ({"start": "a", "end": "b"}, '{"end": "b", "start": "a"}', "struct<start:string,end:string>"),
+        ([1, "x"], '[1,"x"]', None),
+        ([1.5], "[ 1.50 ]", "array<double>"),
+        ("[no json", "[no json", None),
+        ("{", "{", None),
+        ('{"id": 1}', '{"id": 1}', "string"),
+        ("[ 1 ]", "[ 1 ]", "STRING"),
     ],
 )
-def test_a_value_may_be_written_in_other_ways(value: Any, text: str) -> None:
-    assert view_lookup_key([value]) == parse_view_lookup_key([text])
+def test_a_value_may_be_written_in_other_ways(value: Any, text: str, kind: str | None) -> None:
+    assert view_lookup_key([value]) == parse_view_lookup_key([text], [kind])
+
+
+def test_texts_that_are_the_same_json_are_other_keys() -> None:
+    first, second = (parse_view_lookup_key([text], ["string"]) for text in ('{"id": 1}', '{"id":1}'))
+    assert first != second
 
 
 def test_null_is_no_text() -> None:
-    assert view_lookup_key([None]) != parse_view_lookup_key(["null"])
+    assert view_lookup_key([None]) != parse_view_lookup_key(["null"], ["string"])
     assert (
         view_sort_key([None])
         < view_sort_key([False])

@@ -11,6 +11,7 @@ and as a sort key, which sorts numbers by value and texts by their UTF-8 bytes.
 """
 
 import json
+import re
 import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -126,6 +127,8 @@ def _member(packed: _Member) -> StoredMember:
 _MIDDLE: Final = 1 << 79
 _END: Final = b"\x00\x01"
 _NUL: Final = b"\x00\x02"
+_JSON_TYPE: Final = re.compile(r"struct|array|map|double|float|decimal\((?:\d|1[0-5]),", re.IGNORECASE)
+"""Types whose values in a key aren't texts, and can be written in several ways; decimals of more digits are texts."""
 
 
 def view_lookup_key(values: Sequence[Any]) -> str:
@@ -138,13 +141,14 @@ def view_sort_key(values: Sequence[Any]) -> str:
     return b"".join(map(_place, values)).hex()
 
 
-def parse_view_lookup_key(texts: Sequence[str]) -> str:
-    """`view_lookup_key` of a key whose values are given as texts; objects and arrays as JSON."""
-    return json.dumps([_same_json(text) for text in texts], ensure_ascii=True)
+def parse_view_lookup_key(texts: Sequence[str], types: Sequence[str | None]) -> str:
+    """`view_lookup_key` of a key whose values are given as texts. `types` are those of its columns in Spark's words:
+    objects, arrays and fractions are JSON, and so is what looks like an object or array where the type isn't known."""
+    return json.dumps([_given(*each) for each in zip(texts, types, strict=True)], ensure_ascii=True)
 
 
-def _same_json(text: str) -> str:
-    if text[:1] in ("{", "["):
+def _given(text: str, kind: str | None) -> str:
+    if text[:1] in ("{", "[") if kind is None else _JSON_TYPE.match(kind):
         try:
             return _text(json.loads(text))
         except (ValueError, RecursionError):

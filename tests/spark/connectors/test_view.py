@@ -13,6 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from streamhouse.errors import Rejected, Unavailable
+from streamhouse.format.metadata_values import view_lookup_key
 from streamhouse.model.table import Connector, Table
 from streamhouse.spark.connectors import ReadContext, WriteContext, find, materialized_view
 from streamhouse.spark.connectors.materialized_view import split_into_parts
@@ -359,6 +360,24 @@ def test_the_only_row_of_a_query_without_groups(spark: SparkSession, lines: Line
     lines.add(play("10:00:00", "ann", 1), play("10:00:00", "bob", 2))
     kept.run(spark.sql("SELECT sum(n) AS total FROM plays"))
     assert kept.get("/rows")["rows"] == [{"total": 3}]
+
+
+@pytest.mark.parametrize("key", ["k", "struct(k, n)", "array(k)"])
+def test_keys_whose_bytes_are_no_text_are_told_apart(spark: SparkSession, key: str) -> None:
+    """A binary `_key`, say: in JSON all of these would be the same sign."""
+    texts = (
+        "unhex(d) FROM VALUES ('FF'), ('FE'), ('80'), ('EFBFBD'), ('EFBFBD4646'), ('EFBFBD464'), ('41'), (NULL) t(d)"
+    )
+    frame = spark.sql(
+        f"SELECT {key} AS key FROM (SELECT 1 AS n, CAST({texts.replace(' FROM', ' AS STRING) AS k FROM')})"
+    )
+    rows = materialized_view.Rows(key=("key",), columns=("key",), is_unique=True)
+    written = [
+        json.loads(row[0])["key"] for row in materialized_view.changes(frame, rows, with_version=False).collect()
+    ]
+    assert len(set(map(view_lookup_key, written))) == 8
+    if key == "k":
+        assert {"A", "\ufffd", None} < {each for (each,) in written}
 
 
 VALUES = (

@@ -285,19 +285,45 @@ CASES: Final = [
     (
         f"{VIEW} AS SELECT user COLLATE UTF8_LCASE AS u, count(*) AS c FROM STREAM(plays)"
         " GROUP BY user COLLATE UTF8_LCASE",
-        "GROUP BY lower(column), or name its tables without STREAM",
-        [f"{VIEW} AS SELECT lower(user) AS u, count(*) AS c FROM STREAM(plays) GROUP BY lower(user)", ANEW],
+        "GROUP BY lower(column) COLLATE UTF8_BINARY, or name its tables without STREAM",
+        [
+            f"{VIEW} AS SELECT lower(user COLLATE UTF8_LCASE) COLLATE UTF8_BINARY AS u, count(*) AS c"
+            " FROM STREAM(plays) GROUP BY 1",
+            ANEW,
+        ],
     ),
     (
         f"{VIEW} AS SELECT DISTINCT user COLLATE UNICODE_CI AS u FROM STREAM(plays)",
-        "GROUP BY lower(column), or name its tables without STREAM",
+        "GROUP BY lower(column) COLLATE UTF8_BINARY, or name its tables without STREAM",
         [ANEW],
     ),
     (
         f"{PIPELINE} {INTO} SELECT p.id FROM STREAM(plays) p JOIN STREAM(pays) q"
         " ON p.user COLLATE UTF8_LCASE = q.user COLLATE UTF8_LCASE",
-        "GROUP BY lower(column), or name its tables without STREAM",
+        "GROUP BY lower(column) COLLATE UTF8_BINARY, or name its tables without STREAM",
         [f"{PIPELINE} {INTO} SELECT p.id FROM STREAM(plays) p JOIN STREAM(pays) q ON lower(p.user) = lower(q.user)"],
+    ),
+    (
+        f"{VIEW} AS SELECT n, max(user COLLATE UTF8_LCASE) AS t FROM STREAM(plays) GROUP BY n",
+        "column COLLATE UTF8_BINARY",
+        [f"{VIEW} AS SELECT n, max(user COLLATE UTF8_LCASE COLLATE UTF8_BINARY) AS t FROM STREAM(plays) GROUP BY n"],
+    ),
+    (
+        f"{VIEW} AS SELECT n, sort_array(collect_list(user COLLATE UTF8_LCASE)) AS t FROM STREAM(plays) GROUP BY n",
+        "column COLLATE UTF8_BINARY",
+        [
+            f"{VIEW} AS SELECT n, sort_array(collect_list(user COLLATE UTF8_BINARY)) AS t,"
+            " size(collect_list(user COLLATE UTF8_LCASE)) AS s FROM STREAM(plays) GROUP BY n",
+        ],
+    ),
+    (
+        f"{VIEW} AS SELECT n, array_sort(collect_list(struct(user, id)), (l, r) -> INT(l.id % 2 - r.id % 2)) AS t"
+        " FROM STREAM(plays) GROUP BY n",
+        "sort_array(collect_list(struct(at, id)))",
+        [
+            f"{VIEW} AS SELECT n, sort_array(collect_list(struct(id % 2 AS o, user, id))) AS t,"
+            " array_sort(collect_list(id)) AS u FROM STREAM(plays) GROUP BY n",
+        ],
     ),
     (
         f"{VIEW} AS SELECT n, collect_set(user) AS t FROM STREAM(plays) GROUP BY n",

@@ -148,7 +148,9 @@ class Views:
     async def row(self, view: View, key: Mapping[str, str]) -> ViewRow:
         """The row whose key's columns have these values, as texts; raises `UnknownViewRow`."""
         texts = [key[column] for column in view.key]
-        row = await self._metadata.find_view_row(view.kept.name, parse_view_lookup_key(texts))
+        kinds = {column.name: column.type for column in view.columns or ()}
+        lookup_key = parse_view_lookup_key(texts, [kinds.get(column) for column in view.key])
+        row = await self._metadata.find_view_row(view.kept.name, lookup_key)
         if row is None:
             raise UnknownViewRow(view.kept.name, key=",".join(texts)[:200])
         return row

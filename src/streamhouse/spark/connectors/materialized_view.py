@@ -68,7 +68,7 @@ def changes(frame: DataFrame, rows: Rows, *, with_version: bool) -> DataFrame:
 
     Where a key can have several rows also KEY and NUMBER, how many there were. `with_version`: CHANGE has it too.
     """
-    texts = [_text(_field(frame, name)) for name in rows.key]
+    texts = [_text(_field(frame, name, in_key=True)) for name in rows.key]
     row = F.to_json(F.struct(*(_field(frame, name).alias(name) for name in rows.columns)), _WHOLE)
     key = F.concat(F.lit("["), F.concat_ws(",", *texts), F.lit("]")) if rows.key else F.lit(ONLY)
     if rows.is_unique:
@@ -110,8 +110,8 @@ def _greatest(frame: DataFrame, key: Sequence[str], by: Column) -> DataFrame:
     return latest.select(*key, NUMBER, "kept.*")
 
 
-def _field(frame: DataFrame, name: str) -> Column:
-    return to_json_type(F.col(quote_identifier(name)), frame.schema[name].dataType)
+def _field(frame: DataFrame, name: str, *, in_key: bool = False) -> Column:
+    return to_json_type(F.col(quote_identifier(name)), frame.schema[name].dataType, in_key=in_key)
 
 
 def _text(value: Column) -> Column:
@@ -120,40 +120,54 @@ def _text(value: Column) -> Column:
     return F.substring(array, F.lit(2), F.length(array) - 2)
 
 
-def to_json_type(value: Column, kind: st.DataType) -> Column:
-    """A value of a type that `to_json` writes as we want it."""
-    if not _is_changed(kind):
+def to_json_type(value: Column, kind: st.DataType, *, in_key: bool = False) -> Column:
+    """A value of a type that `to_json` writes as we want it; `in_key`: other values become other texts."""
+    if not _is_changed(kind, in_key=in_key):
         return value
     match kind:
         case st.TimestampType():
             return F.concat(_moment(value, "timestampFormat"), F.lit("Z"))
         case st.TimestampNTZType():
             return _moment(value, "timestampNTZFormat")
+        case st.StringType():
+            return _distinct_text(value.cast("string"))
         case st.StructType():
-            fields = (to_json_type(value.getField(each.name), each.dataType).alias(each.name) for each in kind.fields)
+            fields = (
+                to_json_type(value.getField(each.name), each.dataType, in_key=in_key).alias(each.name)
+                for each in kind.fields
+            )
             return F.when(value.isNotNull(), F.struct(*fields))
         case st.ArrayType():
-            return F.transform(value, lambda each: to_json_type(each, kind.elementType))
+            return F.transform(value, lambda each: to_json_type(each, kind.elementType, in_key=in_key))
         case st.MapType():
-            return F.transform_values(value, lambda _, each: to_json_type(each, kind.valueType))
+            return F.transform_values(value, lambda _, each: to_json_type(each, kind.valueType, in_key=in_key))
         case _:
             return value.cast("string")
 
 
-def _is_changed(kind: st.DataType) -> bool:
+def _is_changed(kind: st.DataType, *, in_key: bool) -> bool:
     match kind:
         case st.TimestampType() | st.TimestampNTZType():
             return True
+        case st.StringType():
+            return in_key
         case st.DecimalType():
             return kind.precision > EXACT_DIGITS
         case st.StructType():
-            return any(_is_changed(each.dataType) for each in kind.fields)
+            return any(_is_changed(each.dataType, in_key=in_key) for each in kind.fields)
         case st.ArrayType():
-            return _is_changed(kind.elementType)
+            return _is_changed(kind.elementType, in_key=in_key)
         case st.MapType():
-            return _is_changed(kind.valueType)
+            return _is_changed(kind.valueType, in_key=in_key)
         case _:
             return False
+
+
+def _distinct_text(text: Column) -> Column:
+    """Bytes that are no UTF-8, as of a binary key, are one and the same sign in JSON: such a text is written as hex
+    digits behind that sign, and so is one that looks like it."""
+    is_odd = ~F.is_valid_utf8(text) | text.rlike("^\ufffd([0-9A-F]{2})+$")
+    return F.when(is_odd, F.concat(F.lit("\ufffd"), F.hex(text))).otherwise(text)
 
 
 def _moment(value: Column, option: str) -> Column:

@@ -21,6 +21,7 @@ from streamhouse.spark.runtime.jvm import (
     Plan,
     analyzed_plan,
     check_subqueries,
+    has_binary_equality,
     is_session,
     joins_streams,
     kind_of,
@@ -59,6 +60,10 @@ _UNORDERED: Final = (
     *("SortArray", "ArraySort", "Size", "ArrayContains", "ArrayExists", "ArrayForAll", "ArrayMax", "ArrayMin"),
 )
 """Functions of an array whose result doesn't depend on its order."""
+_SORTED: Final = ("SortArray", "ArraySort", "ArrayMax", "ArrayMin")
+"""Those of them that compare elements: which of equal ones is first depends on the order."""
+_COMPARING: Final = ("Max", "Min", "Mode", "ListAgg")
+"""Aggregates that compare values, and have one of those that are equal."""
 _COMPARISONS: Final = ("LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual")
 _WATERMARK: Final = "spark.watermarkDelayMs"
 """In the metadata of a column that has one."""
@@ -86,7 +91,7 @@ def mode_of(frame: DataFrame, key: Sequence[str] = (), output: str | None = None
     where every row that changes has the key it had.
     """
     plan = analyzed_plan(frame)
-    _check_expressions(plan)
+    _check_expressions(plan, frame.sparkSession._jvm)
     check_subqueries(frame)
     if output == "append":
         return output
@@ -243,7 +248,7 @@ def _groups(aggregate: Any) -> list[Any]:
 # --- expressions
 
 
-def _check_expressions(plan: Plan) -> None:
+def _check_expressions(plan: Plan, jvm: Any) -> None:
     """Raise for an expression that is not deterministic, or depends on the order in which rows arrive."""
     for expression in _expressions(plan):
         kind = kind_of(expression)
@@ -259,6 +264,18 @@ def _check_expressions(plan: Plan) -> None:
             )
         if kind in _BY_ORDER and not _has_order(expression):
             raise Rejected(f"{expression.prettyName()} goes by the order in which rows are read; do={_BY_ORDER[kind]}")
+        if _compares(expression) and not all(
+            has_binary_equality(jvm, each) for each in scala_seq(expression.children())
+        ):
+            raise Rejected(
+                f"of texts that are equal by a collation, {expression.prettyName()} takes the one that is read first;"
+                " do=compare them by their bytes, column COLLATE UTF8_BINARY"
+            )
+        if kind == "ArraySort" and _sorts_rows(expression) and not _has_default_order(jvm, expression):
+            raise Rejected(
+                "array_sort keeps elements that its function holds to be equal in the order in which rows are read;"
+                " do=sort_array(collect_list(struct(at, id))), by all that tells elements apart"
+            )
         if not expression.deterministic() and all(each.deterministic() for each in scala_seq(expression.children())):
             raise Rejected(f"{expression.prettyName()} is something else every time; do=leave it out, or {RECOMPUTE}")
 
@@ -290,6 +307,22 @@ def _has_order(expression: Any) -> bool:
     value = listed.child() if kind_of(listed) == "Cast" else listed  # numbers are listed as texts
     ordered = [each.child() for each in scala_seq(expression.orderExpressions())]
     return any(order.semanticEquals(each) for order in ordered for each in (listed, value))
+
+
+def _compares(expression: Any) -> bool:
+    return kind_of(expression) in _COMPARING or _sorts_rows(expression)
+
+
+def _sorts_rows(expression: Any) -> bool:
+    """Whether the elements of an array that it sorts are of several rows."""
+    return kind_of(expression) in _SORTED and kind_of(scala_seq(expression.children())[0]) == "AggregateExpression"
+
+
+def _has_default_order(jvm: Any, array_sort: Any) -> bool:
+    compare = array_sort.function()
+    first, second = scala_seq(compare.arguments())
+    comparators = getattr(getattr(jvm.org.apache.spark.sql.catalyst.expressions, "ArraySort$"), "MODULE$")
+    return bool(comparators.comparator(first, second).semanticEquals(compare.function()))
 
 
 def _rejection(what: str) -> Rejected:

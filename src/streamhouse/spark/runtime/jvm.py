@@ -328,7 +328,7 @@ def check_plan(frame: DataFrame) -> None:
     if any(_has_collated_keys(jvm, node) for node in walk_everything(plan)):
         raise Rejected(
             "a stream can't be grouped or joined by texts that are equal by a collation, because state is kept by their"
-            " bytes; do=GROUP BY lower(column), or name its tables without STREAM, in a view"
+            " bytes; do=GROUP BY lower(column) COLLATE UTF8_BINARY, or name its tables without STREAM, in a view"
         )
     if not any(joins_streams(node) for node in walk_everything(plan)):
         return
@@ -351,7 +351,12 @@ def _has_collated_keys(jvm: Any, node: Any) -> bool:
         keys = [each for each in walk_expression(node.condition().get()) if kind_of(each) != "Literal"]
     else:
         return False
-    return not all(jvm.org.apache.spark.sql.catalyst.util.UnsafeRowUtils.isBinaryStable(key.dataType()) for key in keys)
+    return not all(has_binary_equality(jvm, key) for key in keys)
+
+
+def has_binary_equality(jvm: Any, expression: Any) -> bool:
+    """Whether values of an expression are equal only if their bytes are: no text in it has another collation."""
+    return bool(jvm.org.apache.spark.sql.catalyst.util.UnsafeRowUtils.isBinaryStable(expression.dataType()))
 
 
 def _has_sessions_alone(node: Any) -> bool:
