@@ -48,6 +48,29 @@ class ClusterContract(MetadataScene):
             (BOB, True),
         ]
 
+    async def test_who_departed_lately_is_known_and_whether_they_died(
+        self, ready: MetadataStore, clock: ManualClock
+    ) -> None:
+        async def departed(within_ms: int = 10 * TTL_MS, limit: int = 10) -> list[tuple[SessionId, int, bool]]:
+            return [
+                (each.session.session_id, each.ago_ms, each.died) for each in await ready.departures(within_ms, limit)
+            ]
+
+        await ready.open_session(new_session(CAROL))
+        assert await departed() == []
+        await ready.end_session(CAROL)
+        clock.advance(ms=TTL_MS)
+        await ready.renew_session(BOB, TTL_MS)
+        assert await departed() == [(ALICE, 0, True), (CAROL, TTL_MS, False)]
+        clock.advance(ms=1000)
+        claim = await ready.claim_recovery(ALICE, by=BOB, proven_dead=False)
+        assert claim is not None
+        await ready.finish_recovery(ALICE, claim, [])
+        clock.advance(ms=500)
+        assert await departed() == [(ALICE, 1500, True), (CAROL, TTL_MS + 1500, False)]
+        assert await departed(within_ms=1501) == await departed(limit=1) == [(ALICE, 1500, True)]
+        assert await departed(within_ms=1500) == []
+
     async def test_a_session_tells_where_its_unflushed_records_are(self, store: MetadataStore) -> None:
         await store.open_session(new_session(ALICE))
         await store.open_session(replace(new_session(BOB), wal="object"))

@@ -49,7 +49,17 @@ OUTLIVE: Final = frozenset(
 database, with others in between: their fences are checked in the same transaction."""
 READS: Final = frozenset(
     {
-        *("membership", "partitions", "now_ms", "due_transactions", "identity", "groups_to_review", "runs_of", "runs"),
+        *(
+            "membership",
+            "departures",
+            "partitions",
+            "now_ms",
+            "due_transactions",
+            "identity",
+            "groups_to_review",
+            "runs_of",
+            "runs",
+        ),
         *(
             "committed_offsets",
             "topics",

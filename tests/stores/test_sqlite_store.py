@@ -369,6 +369,7 @@ MAY_SCAN = {
     "abandoned_sessions": "a row for each partition of an agent whose disk is away; asked by people only",
     "list_broker_settings": "lists what was changed: a row for each agent at most",
     "list_sessions": "lists all unended sessions, by a partial index",
+    "list_departed_sessions": "looks at all unended sessions, by a partial index, and at those that ended lately",
     "lowest_free_node_id": "looks at all unended sessions, by a partial index",
     "find_identity": "reads single rows by their keys",
     "newest_objects": "the last rows by number, up to a limit",

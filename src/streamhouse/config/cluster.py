@@ -110,7 +110,8 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
         float,
         about(
             "how long the node id of a departed agent is advertised with the address of a living one, for "
-            "clients that bind calls to a node id (Java, librdkafka); at least as long as their calls, 60 s",
+            "clients that bind calls to a node id (Java, librdkafka); at least as long as their calls, 60 s; "
+            "longer if other agents depart meanwhile",
             ge=0,
         ),
     ] = 60.0

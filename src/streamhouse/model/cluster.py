@@ -92,6 +92,15 @@ class Membership:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """A session that ended or expired, and how long ago by the store's clock."""
+
+    session: Session
+    ago_ms: int
+    died: bool  # it expired before it ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
     """The row of a partition."""
 

@@ -229,6 +229,34 @@ async def test_an_agent_that_left_in_order_is_not_named_any_more(team: Team) -> 
     assert first.departed() == []
 
 
+async def test_an_agent_that_starts_knows_who_departed_before_like_all_others(team: Team) -> None:
+    """Java's Admin asks one agent who is there, and waits for an answer from an id that another doesn't know."""
+    first, second, third = await team.join(), await team.join(), await team.join()
+    lease, cluster = team.world.settings.lease, team.world.settings.cluster
+    await team.kill(second)
+    await team.pass_time(lease.life_ms / 1000 + 1)
+    third.stop()
+    await team.pass_time(3)
+    late = await team.join()
+    known = [second.node_id, third.node_id]
+    assert [each.node_id for each in first.redirected()] == [each.node_id for each in late.redirected()] == known
+    assert [each.node_id for each in late.departed()] == [second.node_id]
+    await team.pass_time(cluster.departed_redirected_s - 2)
+    assert first.redirected() == late.redirected() == []
+
+
+async def test_an_id_that_is_redirected_stays_while_the_agents_that_it_leads_to_die(team: Team) -> None:
+    first, second, third = await team.join(), await team.join(), await team.join()
+    lease, redirected_s = team.world.settings.lease, team.world.settings.cluster.departed_redirected_s
+    await team.kill(second)
+    await team.pass_time(redirected_s)  # it was noticed later, so it is still redirected, maybe to the third
+    await team.kill(third)
+    await team.pass_time(lease.life_ms / 1000 + 1)
+    assert [each.node_id for each in first.redirected()] == [second.node_id, third.node_id]
+    await team.pass_time(redirected_s)
+    assert first.redirected() == []
+
+
 async def test_an_agent_that_died_and_is_back_leads_nothing_until_clients_connect_to_its_address_again(
     team: Team,
 ) -> None:

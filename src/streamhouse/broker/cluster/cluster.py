@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from streamhouse.broker.cluster.departed_agents import DepartedAgents
+from streamhouse.broker.cluster.departed_agents import MAX_REMEMBERED, REMEMBERED_S, DepartedAgents
 from streamhouse.broker.dependencies import Dependencies
 from streamhouse.errors import NotLeader, Unavailable
 from streamhouse.model.cluster import (
@@ -37,6 +37,7 @@ LEASES_FRESH_DEAF_S: Final = 1.0
 """Maximum age of the cache while the connection for notifications is down."""
 
 MAX_CHOICES: Final = 100_000
+DEPARTURES_MS: Final = round(REMEMBERED_S * 1000)
 
 
 class Leader(NamedTuple):
@@ -73,7 +74,8 @@ class Cluster:
         self._refresh_requested = asyncio.Event()
         self._lease_changes = 0
         self._topics_changed: Callable[[], None] | None = None
-        self.departed = DepartedAgents(self._settings, clock=dependencies.clock)
+        life_s = dependencies.settings.lease.life_ms / 1000
+        self.departed = DepartedAgents(self._settings, life_s=life_s, clock=dependencies.clock)
         self.lease_hits = 0
         self.lease_misses = 0
 
@@ -113,6 +115,12 @@ class Cluster:
         """A session of this agent was opened: it counts as alive even if the last membership lacks it."""
         self._own = session
         self._apply(self._membership)
+
+    async def join(self) -> None:
+        """Learn who is there, and who departed before this agent was there to notice."""
+        await self.refresh()
+        departures = await self._dependencies.metadata.departures(DEPARTURES_MS, MAX_REMEMBERED)
+        self.departed.learn(departures, live=self._live.values())
 
     async def refresh(self) -> None:
         self._apply(await self._dependencies.metadata.membership())

@@ -269,4 +269,4 @@ class SessionManager:
     async def _join(self, agent_session: AgentSession) -> None:
         self._cluster.on_session_opened(agent_session.session)
         if not self._dependencies.single_agent:
-            await self._cluster.refresh()
+            await self._cluster.join()

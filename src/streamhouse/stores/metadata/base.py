@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from streamhouse.config.fields import Address
-from streamhouse.model.cluster import AbandonedRange, Change, Membership, PartitionState, PutReport, Session
+from streamhouse.model.cluster import (
+    AbandonedRange,
+    Change,
+    Departure,
+    Membership,
+    PartitionState,
+    PutReport,
+    Session,
+)
 from streamhouse.model.external_commit import ExternalCommit, QueryId, StoredCommit
 from streamhouse.model.group import CommittedOffset, GroupOffset, ShardCommit, StoredGroup
 from streamhouse.model.group_lag import LagHistory
@@ -198,6 +206,10 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
 
     async def membership(self) -> Membership:
         """All sessions that have not ended, by node id, and the store's clock, in one snapshot."""
+        ...
+
+    async def departures(self, within_ms: int, limit: int) -> Sequence[Departure]:
+        """The sessions that ended or expired at most `within_ms` ago, newest first."""
         ...
 
     async def acquire(self, session_id: SessionId, partitions: Sequence[PartitionId]) -> Sequence[PartitionState]:

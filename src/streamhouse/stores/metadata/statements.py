@@ -77,6 +77,7 @@ class Statements:
     # sessions
     find_session: str
     list_sessions: str
+    list_departed_sessions: str
     lowest_free_node_id: str
     insert_session: str
     renew_session: str

@@ -105,6 +105,7 @@ class SqlMetadataStore:
     drain_session = write(sessions.drain_session)
     end_session = write(sessions.end_session)
     membership = read_snapshot(sessions.membership)
+    departures = read_snapshot(sessions.departures)
     acquire = write(sessions.acquire)
     release = write(sessions.release)
     claim_recovery = write(sessions.claim_recovery)

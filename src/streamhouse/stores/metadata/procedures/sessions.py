@@ -13,6 +13,7 @@ from streamhouse.model.cluster import (
     AbandonedRange,
     Change,
     ChangeKind,
+    Departure,
     Membership,
     PartitionState,
     PutReport,
@@ -92,6 +93,20 @@ async def end_session(tx: Transaction, session_id: SessionId) -> None:
 async def membership(tx: Transaction) -> Membership:
     now_ms = await tx.now_ms()
     return Membership(now_ms=now_ms, sessions=[session_of(row) for row in await tx.rows(tx.sql.list_sessions)])
+
+
+async def departures(tx: Transaction, within_ms: int, limit: int) -> Sequence[Departure]:
+    now_ms = await tx.now_ms()
+    lately: Params = {"after_ms": now_ms - within_ms, "now_ms": now_ms, "limit": limit}
+    rows = await tx.rows(tx.sql.list_departed_sessions, lately)
+    return [
+        Departure(
+            session=session_of(row),
+            ago_ms=now_ms - row["departed_at_ms"],
+            died=row["departed_at_ms"] == row["expires_at_ms"],
+        )
+        for row in rows
+    ]
 
 
 async def acquire(

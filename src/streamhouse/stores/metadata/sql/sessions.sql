@@ -10,6 +10,20 @@ SELECT session_id, node_id, kafka_host, kafka_port, http_host, http_port, state,
        claimed_by, draining, wal, wal_start, wal_durable, put_at_ms, put_failing, listeners
 FROM sessions WHERE state <> 'ended' ORDER BY node_id;
 
+-- name: list_departed_sessions
+-- Those that ended or expired lately, newest first: an agent that died has departed when its session expired, not when
+-- that was recovered.
+SELECT session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms, claim,
+       claimed_by, draining, wal, wal_start, wal_durable, put_at_ms, put_failing, listeners, departed_at_ms
+FROM (
+    SELECT *, CASE WHEN ended_at_ms < expires_at_ms THEN ended_at_ms ELSE expires_at_ms END AS departed_at_ms
+    FROM sessions WHERE ended_at_ms > :after_ms
+    UNION ALL
+    SELECT *, expires_at_ms AS departed_at_ms FROM sessions WHERE state <> 'ended'
+) AS departed
+WHERE departed_at_ms > :after_ms AND departed_at_ms <= :now_ms
+ORDER BY departed_at_ms DESC, session_id LIMIT :limit;
+
 -- name: lowest_free_node_id
 -- The lowest positive number that no unended session uses and that never meant another address: one that this address
 -- had, one, or one above a number that is known. Clients keep connections by number: what they believe to be node 3 must
