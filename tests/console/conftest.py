@@ -20,6 +20,7 @@ from tests.support.browser import FLAGS, find_browser
 
 SETTINGS: Final = ("--set", "groups.initial_rebalance_delay_s=0", "--set", "http.console_tail_records=5")
 HOSTILE: Final = "<img src=x onerror=\"document.title='hacked'\">"
+LONG: Final = "a-long-name.that-somebody-generated." + 180 * "x"
 PAGES: Final = (
     "overview", "topics", "groups", "schemas", "transactions", "pipelines", "sql", "tables", "agents", "security",
     "settings",
@@ -48,7 +49,7 @@ def origin(agent: LiveAgent) -> str:
 def fill(address: str, **options: Any) -> None:
     """Topics, records, schemas and groups, some of them with names and contents that try to be HTML."""
     with httpx.Client(base_url=address, timeout=30, **options) as http:
-        for name, partitions in (("orders", 3), ("payments", 1)):
+        for name, partitions in (("orders", 3), ("payments", 1), (LONG, 1)):
             http.post("/v1/topics", json={"name": name, "partitions": partitions}).raise_for_status()
         records = [
             {"key": f"customer-{number}", "value": {"id": number, "items": [{"sku": "a"}]}, "partition": number % 3}

@@ -1,4 +1,4 @@
-"""Every page is accessible, by axe, in light and dark, and fits a phone."""
+"""Every page is accessible, by axe, in light and dark, keeps words together, and fits a phone."""
 
 import tarfile
 from typing import Any, Final
@@ -9,7 +9,7 @@ from playwright.async_api import TimeoutError as WaitedTooLong
 
 from tests.support.npm import NpmPackage, fetched
 
-from .conftest import PAGES, opened
+from .conftest import LONG, PAGES, opened
 
 AXE: Final = NpmPackage(
     "axe-core",
@@ -19,7 +19,9 @@ AXE: Final = NpmPackage(
 PARTS: Final = (
     *PAGES,
     "topics/orders",
+    f"topics/{LONG}",
     "topics/orders?tab=records",
+    "topics/orders?tab=search&key=customer-7",
     "topics/orders?tab=segments",
     "topics/orders?tab=settings",
     "topics/orders?tab=consumers",
@@ -35,6 +37,10 @@ PARTS: Final = (
 RULES: Final = ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"]
 CHECK: Final = "(only) => axe.run(document, {runOnly: only}).then((found) => found.violations)"
 DESKTOP: Final[ViewportSize] = {"width": 1280, "height": 900}
+# Words in tables that are broken into a column of letters.
+NARROW: Final = """[...document.querySelectorAll("td a, td code, td span, td button")]
+    .filter((each) => { const box = each.getBoundingClientRect(); return box.width < 60 && box.height > 60; })
+    .map((each) => each.textContent)"""
 FITS: Final = "(width) => document.documentElement.scrollWidth <= width"
 PHONE: Final[ViewportSize] = {"width": 390, "height": 844}
 
@@ -68,6 +74,7 @@ async def test_axe_finds_nothing_on_any_page_and_none_is_wider_than_a_phone(
             await page.goto(f"{origin}/console/{part}")
             await page.wait_for_selector("main h1")
             await page.wait_for_timeout(700)
+            assert await page.evaluate(NARROW) == []
             await page.evaluate(axe)
             violations = await page.evaluate(CHECK, {"type": "tag", "values": RULES})
             await page.evaluate("document.documentElement.dataset.theme = 'dark'")

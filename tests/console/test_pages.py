@@ -141,6 +141,17 @@ async def test_records_come_live_and_are_produced(origin: str, page: Page) -> No
     await expect(page.locator(".more .live")).to_have_text("live")
 
 
+async def test_integers_that_javascript_would_round_are_written_and_shown_as_they_are(origin: str, page: Page) -> None:
+    await page.goto(f"{origin}/console/topics/payments?tab=records")
+    await page.get_by_role("button", name="Produce a record").click()
+    await page.locator("dialog [name=value]").fill('{"id": 9007199254740993, "small": 1}')
+    await page.get_by_role("button", name="Write this record").click()
+    await expect(page.locator(".toasts")).to_contain_text("Written to partition")
+    await page.goto(f"{origin}/console/topics/payments?tab=search&json=id&equals=9007199254740993")
+    await page.locator("tbody tr", has_text='{"id":9007199254740993').click()
+    await expect(page.locator(".tree")).to_contain_text("id: 9007199254740993")
+
+
 async def test_records_are_downloaded(origin: str, page: Page) -> None:
     await page.goto(f"{origin}/console/topics/orders?tab=records&partition=1")
     async with page.expect_download() as download:
@@ -233,6 +244,42 @@ async def test_a_record_is_searched_by_key_and_by_a_place_in_its_json(origin: st
     await page.goto(f"{origin}/console/topics/orders?tab=search&json=id&equals=12")
     await expect(page.locator("tbody tr")).to_contain_text("customer-12")
     await expect(page.locator("main")).to_contain_text("Searched")
+
+
+async def test_a_search_goes_on_where_a_full_page_ended(origin: str, page: Page) -> None:
+    async with httpx.AsyncClient(base_url=origin) as http:
+        (await http.post("/v1/topics", json={"name": "many", "partitions": 1})).raise_for_status()
+        body = {"records": [{"value": f"needle {number}"} for number in range(600)]}
+        (await http.post("/v1/topics/many/records", json=body)).raise_for_status()
+    await page.goto(f"{origin}/console/topics/many?tab=search&text=needle")
+    await expect(page.locator("h2")).to_have_text("500 records")
+    await page.get_by_role("button", name="Go on").click()
+    await expect(page.locator("h2")).to_have_text("600 records")
+    await expect(page.locator("tbody tr").last).to_contain_text("needle 599")
+    await expect(page.get_by_role("button", name="Go on")).to_have_count(0)
+
+
+async def test_errors_of_checked_statements_are_shown_with_their_place(origin: str, page: Page) -> None:
+    right = {
+        "kind": "query",
+        "name": "",
+        "line": 1,
+        "columns": [],
+        "shape": None,
+        "key": [],
+        "problems": [],
+        "notes": [],
+    }
+    wrong = {
+        **right,
+        "line": 2,
+        "problems": [{"line": 2, "column": 8, "text": "no such column", "hint": "did you mean id"}],
+    }
+    await page.route("**/v1/sql/validate", lambda route: route.fulfill(json={"statements": [right, wrong]}))
+    await page.goto(f"{origin}/console/sql?text=SELECT 1")
+    await page.get_by_role("button", name="Check").click()
+    await expect(page.locator(".notice.ok")).to_have_text(re.compile("line 1: nothing wrong"))
+    await expect(page.get_by_role("alert")).to_contain_text("Line 2, column 8: no such column did you mean id")
 
 
 async def test_a_schema_is_registered_after_its_check(origin: str, page: Page) -> None:

@@ -1,4 +1,6 @@
-// The HTTP API. Every request has the login of this tab; errors have the agent's own words.
+// The HTTP API. Every request has the login of this tab; errors have the agent's own words. `isExact`: the answer has data
+// of users, whose large integers must not be rounded.
+import { parse, stringify } from "./json.js";
 import { authorization, expire, isReadOnly } from "./session.js";
 
 export class ApiError extends Error {
@@ -24,7 +26,7 @@ export async function send(method, url, { query, body, accept = "application/jso
   let response;
   try {
     response = await fetch(urlOf(url, query), {
-      method, headers, signal, credentials: "omit", body: body === undefined ? undefined : JSON.stringify(body),
+      method, headers, signal, credentials: "omit", body: body === undefined ? undefined : stringify(body),
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
@@ -35,12 +37,13 @@ export async function send(method, url, { query, body, accept = "application/jso
   throw new ApiError(response.status, await response.json().catch(() => null));
 }
 
-async function json(response) {
-  return response.status === 204 ? null : response.json();
+async function json(response, isExact = false) {
+  if (response.status === 204) return null;
+  return isExact ? parse(await response.text()) : response.json();
 }
 
-export const get = async (url, query, options) => json(await send("GET", url, { query, ...options }));
-export const post = async (url, body = {}, options) => json(await send("POST", url, { body, ...options }));
+export const get = async (url, query, options) => json(await send("GET", url, { query, ...options }), options?.isExact);
+export const post = async (url, body = {}, options) => json(await send("POST", url, { body, ...options }), options?.isExact);
 export const put = async (url, body = {}, options) => json(await send("PUT", url, { body, ...options }));
 export const patch = async (url, body = {}, options) => json(await send("PATCH", url, { body, ...options }));
 export const remove = async (url, query, options) => json(await send("DELETE", url, { query, ...options }));
@@ -55,7 +58,7 @@ export async function* lines(method, url, options) {
       const { value, done } = await reader.read();
       const parts = (rest + (value ?? "")).split("\n");
       rest = done ? "" : parts.pop();
-      for (const part of parts) if (part.trim()) yield JSON.parse(part);
+      for (const part of parts) if (part.trim()) yield parse(part);
       if (done) return;
     }
   } finally {

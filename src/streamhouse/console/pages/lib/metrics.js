@@ -1,29 +1,47 @@
-// The agents' metrics, read every two seconds while a page shows them; the last five minutes are kept for plots.
+// The agents' metrics, read every two seconds while a page shows them, less often when there are many agents; the last
+// five minutes are kept for plots.
 import { get } from "./api.js";
 import { createStore } from "./store.js";
 import { useEffect } from "./html.js";
 import { useStore } from "./store.js";
 
 const EVERY_MS = 2000;
-const KEPT = 150;
+const AGENTS_AT_ONCE = 10;
+const KEPT_S = 300;
 const metrics = createStore({ points: [], agents: [], error: null });
 let readers = 0;
 let timer = 0;
 
-// Sum of a metric's samples over all agents and labels, or over those whose labels have all of `labels`.
-export function total(samples, name, labels = {}) {
-  let sum = 0;
+// Samples by name, then by labels as written: a figure of five minutes looks at its own samples only.
+function byName(samples) {
+  const names = {};
   for (const [key, value] of Object.entries(samples)) {
     const open = key.indexOf("{");
-    if ((open < 0 ? key : key.slice(0, open)) !== name) continue;
-    if (Object.entries(labels).every(([label, wanted]) => key.includes(`${label}="${wanted}"`))) sum += value;
+    const name = open < 0 ? key : key.slice(0, open);
+    (names[name] ??= {})[open < 0 ? "" : key.slice(open)] = value;
   }
+  return names;
+}
+
+const matcher = (labels) => {
+  const wanted = Object.entries(labels).map(([label, value]) => `${label}="${value}"`);
+  return (text) => wanted.every((each) => text.includes(each));
+};
+
+// Sum of a metric's samples over all labels, or over those whose labels have all of `labels`.
+export function total(samples, name, labels = {}) {
+  const matches = matcher(labels);
+  let sum = 0;
+  for (const [text, value] of Object.entries(samples[name] ?? {})) if (matches(text)) sum += value;
   return sum;
 }
 
-export const labelsOf = (samples, name, label) => [
-  ...new Set(Object.keys(samples).filter((key) => key.startsWith(`${name}{`)).map((key) => key.match(new RegExp(`${label}="([^"]*)"`))?.[1])),
-].filter(Boolean);
+// The values of a label, in any of the agents.
+export function labelsOf(point, name, label) {
+  const pattern = new RegExp(`${label}="([^"]*)"`);
+  const texts = [...(point?.agents.values() ?? [])].flatMap((agent) => Object.keys(agent.samples[name] ?? {}));
+  return [...new Set(texts.map((text) => text.match(pattern)?.[1]))].filter(Boolean);
+}
 
 // Rate of a counter between two points, by agent, so that one that was started again doesn't count backwards.
 export function rate(now, before, name, labels) {
@@ -41,14 +59,15 @@ export const gauge = (point, name, labels) => [...point.agents.values()].reduce(
 
 // A quantile of a histogram between two points, in its unit; null without observations.
 export function quantile(now, before, name, share, labels = {}) {
+  const matches = matcher(labels);
   const counts = new Map();
   for (const [node, agent] of now.agents) {
-    const earlier = before?.agents.get(node);
-    for (const [key, value] of Object.entries(agent.samples)) {
-      if (!key.startsWith(`${name}_bucket{`) || !Object.entries(labels).every(([label, wanted]) => key.includes(`${label}="${wanted}"`))) continue;
-      const limit = key.match(/le="([^"]*)"/)[1];
+    const earlier = before?.agents.get(node)?.samples[`${name}_bucket`] ?? {};
+    for (const [text, value] of Object.entries(agent.samples[`${name}_bucket`] ?? {})) {
+      if (!matches(text)) continue;
+      const limit = text.match(/le="([^"]*)"/)[1];
       const bound = limit === "+Inf" ? Infinity : Number(limit);
-      counts.set(bound, (counts.get(bound) ?? 0) + value - (earlier?.samples[key] ?? 0));
+      counts.set(bound, (counts.get(bound) ?? 0) + value - (earlier[text] ?? 0));
     }
   }
   const bounds = [...counts.keys()].sort((a, b) => a - b);
@@ -69,8 +88,9 @@ async function poll() {
   const before = metrics.get();
   try {
     const { agents } = await get("/v1/metrics");
-    const point = { at: Date.now() / 1000, agents: new Map(agents.filter((each) => !each.error).map((each) => [each.node, each])) };
-    metrics.set({ points: [...before.points, point].slice(-KEPT), agents, error: null });
+    const read = agents.filter((each) => !each.error).map((each) => [each.node, { ...each, samples: byName(each.samples) }]);
+    const point = { at: Date.now() / 1000, agents: new Map(read), figures: new Map() };
+    metrics.set({ points: [...before.points, point].filter((each) => point.at - each.at <= KEPT_S), agents, error: null });
   } catch (error) {
     metrics.set({ ...before, error });
   }
@@ -78,7 +98,7 @@ async function poll() {
 
 async function loop() {
   if (!document.hidden) await poll();
-  if (readers) timer = setTimeout(loop, EVERY_MS);
+  if (readers) timer = setTimeout(loop, EVERY_MS * Math.max(1, Math.ceil(metrics.get().agents.length / AGENTS_AT_ONCE)));
 }
 
 export function useMetrics() {
@@ -93,5 +113,9 @@ export function useMetrics() {
   return useStore(metrics);
 }
 
-// One value per point, from a function of two points that follow each other.
-export const series = (points, value) => points.map((point, index) => value(point, points[index - 1]));
+// One value per point, from a function of two points that follow each other. `name` tells figures apart: points keep
+// theirs, so that only the newest is computed.
+export const series = (points, name, value) => points.map((point, index) => {
+  if (!point.figures.has(name)) point.figures.set(name, value(point, points[index - 1]));
+  return point.figures.get(name);
+});

@@ -1,5 +1,6 @@
 // Reading records: the newest, from an offset, from a time, of one partition or of all.
 import { get, path } from "./api.js";
+import { parse } from "./json.js";
 
 export const PAGE = 50;
 const MAX_PARTITIONS = 64;
@@ -71,7 +72,7 @@ export function read(base64) {
   const first = text.trimStart()[0];
   if (first === "{" || first === "[") {
     try {
-      return { kind: "json", text, value: JSON.parse(text), data };
+      return { kind: "json", text, value: parse(text), data };
     } catch {
       // it only looks like JSON
     }

@@ -22,7 +22,7 @@ export function remember(text) {
   localStorage.setItem(HISTORY, JSON.stringify(next));
 }
 
-export const run = (sql, maxRows, signal) => post("/v1/sql", { sql, max_rows: maxRows, query_id: newId() }, { signal, reads: isQuery(sql) });
+export const run = (sql, maxRows, signal) => post("/v1/sql", { sql, max_rows: maxRows, query_id: newId() }, { signal, isExact: true, reads: isQuery(sql) });
 
 // Rows of a stream, until `signal` or `onRows` says that it is enough; then the query is cancelled.
 export async function follow(sql, starting, signal, onRow) {

@@ -14,7 +14,7 @@ function Node({ name, value, depth }) {
 
 function Leaf({ value }) {
   if (typeof value === "string") return html`<span class="s">${JSON.stringify(value)}</span>`;
-  if (typeof value === "number") return html`<span class="n">${String(value)}</span>`;
+  if (typeof value === "number" || typeof value === "bigint") return html`<span class="n">${String(value)}</span>`;
   if (typeof value === "boolean") return html`<span class="b">${String(value)}</span>`;
   return html`<span class="z">null</span>`;
 }

@@ -16,6 +16,9 @@ export const PageHead = ({ title, about, actions, badge }) => html`
     ${actions && html`<div class="actions">${actions}</div>`}
   </div>`;
 
+// A name that breaks behind its dots and dashes, where it must.
+export const Breaking = ({ text }) => text.split(/(?<=[._-])/).map((part, index) => html`${index > 0 && html`<wbr />`}${part}`);
+
 export const Badge = ({ kind = "", children }) => html`<span class="badge ${kind}">${children}</span>`;
 
 export const Empty = ({ icon = "search", title, children }) => html`

@@ -41,7 +41,7 @@ function AgentTable({ agents, metrics, onDrain }) {
   const of = (row, name) => (now?.agents.has(row.node) ? total(now.agents.get(row.node).samples, name) : null);
   const speed = (row, name) => (now?.agents.has(row.node) && before ? rate({ agents: new Map([[row.node, now.agents.get(row.node)]]) }, before, name) : null);
   const columns = [
-    { id: "node", label: "Agent", value: (row) => row.node, cell: (row) => html`<strong>Agent ${row.node}</strong> ${row.asked && html`<span class="muted small">this page's</span>`}` },
+    { id: "node", label: "Agent", value: (row) => row.node, cell: (row) => html`<strong class="nowrap">Agent ${row.node}</strong> ${row.asked && html`<span class="muted small nowrap">this page's</span>`}` },
     { id: "state", label: "State", value: (row) => row.state, cell: (row) => html`<${Badge} kind=${STATES[row.state]}>${row.state}</${Badge}>` },
     { id: "kafka", label: "Kafka, HTTP", value: (row) => row.kafka, cell: (row) => html`<div class="mono small">${row.kafka}<br />${row.http}</div>` },
     { id: "partitions", label: "Partitions", right: true, value: (row) => row.partitions, cell: (row) => number(row.partitions) },
@@ -80,7 +80,7 @@ function Leases({ partitions, agents }) {
   const lanes = [...nodes, null].map((node) => ({ node, held: partitions.filter((each) => each.leader === node) })).filter((each) => each.node !== null || each.held.length);
   const columns = [
     { id: "at", label: "When", value: (row) => row.at, cell: (row) => time(row.at) },
-    { id: "place", label: "Partition", value: (row) => row.place, cell: (row) => html`<a href=${href(["topics", row.topic])}>${row.place}</a>` },
+    { id: "place", label: "Partition", value: (row) => row.place, cell: (row) => html`<a class="name" href=${href(["topics", row.topic])}>${row.place}</a>` },
     { id: "from", label: "From", value: (row) => named(row.from) },
     { id: "to", label: "To", value: (row) => named(row.to) },
     { id: "epoch", label: "Epoch", right: true, value: (row) => row.epoch },

@@ -39,9 +39,9 @@ function GroupList() {
   const [filter] = useQuery("q");
   const groups = useData(listed, [], LIST_MS);
   const columns = [
-    { id: "group", label: "Group", value: (row) => row.group, cell: (row) => html`<a href=${href(["groups", row.group])}>${row.group}</a>` },
+    { id: "group", label: "Group", value: (row) => row.group, cell: (row) => html`<a class="name" href=${href(["groups", row.group])}>${row.group}</a>` },
     { id: "state", label: "State", value: (row) => row.state, cell: (row) => html`<${Badge} kind=${STATES[row.state] ?? ""}>${row.state}</${Badge}>` },
-    { id: "protocol", label: "Protocol", value: (row) => row.protocol_type || "–" },
+    { id: "protocol", label: "Protocol", minor: true, value: (row) => row.protocol_type || "–" },
     { id: "health", label: "Health", value: (row) => row.lag?.health ?? "", cell: (row) => html`<${Health} of=${row.lag?.health} />` },
     { id: "lag", label: "Lag, records", right: true, value: (row) => row.lag?.lag ?? -1, cell: (row) => number(row.lag?.lag) },
     { id: "time", label: "Lag, time", right: true, value: (row) => row.lag?.lag_ms ?? -1, cell: (row) => duration(row.lag?.lag_ms) },
@@ -108,26 +108,30 @@ function ranges(numbers) {
 }
 
 function Members({ group, lag }) {
-  const behind = new Map((lag?.partitions ?? []).map((each) => [`${each.topic}/${each.partition}`, each.lag ?? 0]));
+  const offsets = new Map((lag?.partitions ?? []).map((each) => [`${each.topic}/${each.partition}`, each]));
+  const own = (row) => row.assigned.map((each) => offsets.get(`${each.topic}/${each.partition}`)).filter(Boolean);
+  const lastCommit = (row) => Math.max(0, ...own(row).map((each) => each.committed_at_ms ?? 0));
+  const lagOf = (row) => own(row).reduce((sum, each) => sum + (each.lag ?? 0), 0);
   const columns = [
     { id: "client", label: "Client", value: (row) => row.client, cell: (row) => html`<span class="nowrap">${row.client}</span>` },
-    { id: "host", label: "Host", value: (row) => row.host },
+    { id: "host", label: "Host", minor: true, value: (row) => row.host },
     { id: "member", label: "Member", value: (row) => row.instance ?? row.member, cell: (row) => html`<span class="mono break small">${row.instance ?? row.member}</span>` },
     { id: "assigned", label: "Partitions", value: (row) => row.assigned.length, cell: (row) => html`<span class="small break">${places(row.assigned) || "none"}</span>` },
-    { id: "lag", label: "Lag", right: true, value: (row) => row.assigned.reduce((sum, each) => sum + (behind.get(`${each.topic}/${each.partition}`) ?? 0), 0), cell: null },
-  ].map((each) => (each.id === "lag" ? { ...each, cell: (row) => number(each.value(row)) } : each));
-  return html`<${Card} title="Members" flush><${Table} label="Members" urlSort=${false} columns=${columns} rows=${group.members} rowKey=${(row) => row.member} empty="The group has no members now; its offsets are kept." /></${Card}>`;
+    { id: "lag", label: "Lag", right: true, value: lagOf, cell: (row) => number(lagOf(row)) },
+    { id: "at", label: "Last commit", right: true, value: (row) => -lastCommit(row), cell: (row) => html`<span class="nowrap">${lastCommit(row) ? ago(lastCommit(row)) : row.assigned.length ? "none" : "–"}</span>` },
+  ];
+  return html`<${Card} title="Members" flush><${Table} label="Members" urlSort=${false} columns=${columns} rows=${[...group.members].sort((a, b) => a.client.localeCompare(b.client))} rowKey=${(row) => row.member} empty="The group has no members now; its offsets are kept." /></${Card}>`;
 }
 
 function Partitions({ lag, members }) {
   const owners = new Map(members.flatMap((member) => member.assigned.map((each) => [`${each.topic}/${each.partition}`, member.client])));
   const columns = [
-    { id: "topic", label: "Topic", value: (row) => row.topic, cell: (row) => html`<a href=${href(["topics", row.topic], { tab: "records", partition: row.partition, ...(row.committed === null ? {} : { from: "offset", offset: row.committed }) })}>${row.topic}</a>` },
+    { id: "topic", label: "Topic", value: (row) => row.topic, cell: (row) => html`<a class="name" href=${href(["topics", row.topic], { tab: "records", partition: row.partition, ...(row.committed === null ? {} : { from: "offset", offset: row.committed }) })}>${row.topic}</a>` },
     { id: "partition", label: "Partition", right: true, value: (row) => row.partition },
     { id: "committed", label: "Committed", right: true, value: (row) => row.committed ?? -1, cell: (row) => (row.committed === null ? html`<span class="muted">no commit</span>` : number(row.committed)) },
     { id: "end", label: "End", right: true, value: (row) => row.end ?? -1, cell: (row) => number(row.end) },
     { id: "lag", label: "Lag, records", right: true, value: (row) => row.lag ?? -1, cell: (row) => number(row.lag) },
-    { id: "time", label: "Lag, time", right: true, value: (row) => row.lag_ms ?? -1, cell: (row) => html`${row.stuck && html`<${Badge} kind="bad">stuck</${Badge}> `}${duration(row.lag_ms)}` },
+    { id: "time", label: "Lag, time", right: true, value: (row) => row.lag_ms ?? -1, cell: (row) => html`${row.stuck && members.length > 0 && html`<${Badge} kind="bad">stuck</${Badge}> `}${duration(row.lag_ms)}` },
     { id: "at", label: "Last commit", right: true, value: (row) => -(row.committed_at_ms ?? 0), cell: (row) => ago(row.committed_at_ms) },
     { id: "reader", label: "Read by", value: (row) => owners.get(`${row.topic}/${row.partition}`) ?? "–" },
   ];

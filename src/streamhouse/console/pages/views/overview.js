@@ -21,8 +21,7 @@ function monthlyCost(points) {
   const [first, now] = [points[0], points.at(-1)];
   if (!first || first === now) return null;
   const priceOf = (operation) => PRICES[Object.keys(PRICES).find((each) => operation.startsWith(each)) ?? "get"];
-  const samples = Object.assign({}, ...[...now.agents.values()].map((each) => each.samples));
-  return labelsOf(samples, "streamhouse_object_store_requests_total", "operation")
+  return labelsOf(now, "streamhouse_object_store_requests_total", "operation")
     .reduce((sum, operation) => sum + (rate(now, first, "streamhouse_object_store_requests_total", { operation }) * MONTH_S * priceOf(operation)) / 1000, 0);
 }
 
@@ -34,6 +33,8 @@ function hitRate(now, before) {
   const misses = rate(now, before, "streamhouse_cache_misses_total");
   return hits + misses > 0 ? hits / (hits + misses) : null;
 }
+
+const p99OfPoints = (points, api) => series(points, `kafka/${api}`, (point, before) => (before ? quantile(point, before, "streamhouse_kafka_request_seconds", 0.99, { api }) : null));
 
 export function Page() {
   const metrics = useMetrics();
@@ -56,12 +57,12 @@ export function Page() {
 function Figures({ points, live, agents, groups }) {
   const now = points.at(-1);
   const before = points.at(-2);
-  const of = (name) => series(points, (point, earlier) => rate(point, earlier, name));
+  const of = (name) => series(points, name, (point, earlier) => rate(point, earlier, name));
   const written = of("streamhouse_appended_bytes_total");
   const read = of("streamhouse_fetched_bytes_total");
   const records = now && rate(now, before, "streamhouse_appended_records_total");
   const requests = of("streamhouse_object_store_requests_total");
-  const hits = series(points, hitRate);
+  const hits = series(points, "cache hits", hitRate);
   const known = hits.filter((each) => each !== null);
   const pressure = now && gauge(now, "streamhouse_buffer_pressure") / Math.max(1, now.agents.size);
   const p99 = (api) => now && quantile(now, points[0] === now ? null : points[0], "streamhouse_kafka_request_seconds", 0.99, { api });
@@ -71,12 +72,11 @@ function Figures({ points, live, agents, groups }) {
     <${Tile} label="Written" value=${perSecond(written.at(-1) ?? null)} note=${`${short(records)} records/s`} points=${written} />
     <${Tile} label="Read" value=${perSecond(read.at(-1) ?? null)} note=${`${number(now ? gauge(now, "streamhouse_kafka_connections") : null)} connections`} points=${read} color="var(--c2)" />
     <${Tile} label="Store requests" value=${short(requests.at(-1) ?? null)} unit="/s" note=${html`<span title="Requests only, at the list prices of Amazon S3 in us-east-1">${money(monthlyCost(points))} a month on S3 · p99 ${latency(slow)}</span>`} points=${requests} color="var(--c3)" />
-    <${Tile} label="Produce, p99" value=${latency(p99("Produce"))} note=${`fetch ${latency(p99("Fetch"))}, with waiting`} points=${series(points, (point, earlier) => earlier && quantile(point, earlier, "streamhouse_kafka_request_seconds", 0.99, { api: "Produce" }))} color="var(--c5)" />
+    <${Tile} label="Produce, p99" value=${latency(p99("Produce"))} note=${`fetch ${latency(p99("Fetch"))}, with waiting`} points=${p99OfPoints(points, "Produce")} color="var(--c5)" />
     <${LagTile} groups=${groups} />
     <${Tile} label="Cache hits" value=${percent(known.at(-1) ?? null)} note="of all lookups" points=${hits} color="var(--c4)" />
-    <${Tile} label="Unflushed" value=${bytes(now ? gauge(now, "streamhouse_buffer_bytes") : null)} note=${`${percent(pressure)} of its memory`} points=${series(points, (point) => gauge(point, "streamhouse_buffer_bytes"))} color="var(--c7)" />
-    <${Tile} label="Agents" value=${number(live)} unit=${away > 0 ? `live, ${away} not` : "live"} note=${now ? `${number(gauge(now, "streamhouse_open_partitions"))} partitions led` : ""} points=${series(points, (point) => gauge(point, "process_cpu_seconds_total"))
-      .map((_, index) => rate(points[index], points[index - 1], "process_cpu_seconds_total"))} color="var(--c6)" />
+    <${Tile} label="Unflushed" value=${bytes(now ? gauge(now, "streamhouse_buffer_bytes") : null)} note=${`${percent(pressure)} of its memory`} points=${series(points, "unflushed", (point) => gauge(point, "streamhouse_buffer_bytes"))} color="var(--c7)" />
+    <${Tile} label="Agents" value=${number(live)} unit=${away > 0 ? `live, ${away} not` : "live"} note=${now ? `${number(gauge(now, "streamhouse_open_partitions"))} partitions led` : ""} points=${of("process_cpu_seconds_total")} color="var(--c6)" />
   </div>`;
 }
 
@@ -91,13 +91,12 @@ function LagTile({ groups }) {
 function Plots({ points }) {
   const now = points.at(-1);
   const times = points.map((each) => each.at);
-  const of = (name, labels) => series(points, (point, before) => rate(point, before, name, labels));
-  const samples = now ? Object.assign({}, ...[...now.agents.values()].map((each) => each.samples)) : {};
-  const operations = labelsOf(samples, "streamhouse_object_store_requests_total", "operation");
-  const caches = labelsOf(samples, "streamhouse_cache_hits_total", "cache");
-  const store = (share) => series(points, (point, before) => (before ? quantile(point, before, "streamhouse_object_store_seconds", share) : null));
-  const kafka = (api) => series(points, (point, before) => (before ? quantile(point, before, "streamhouse_kafka_request_seconds", 0.99, { api }) : null));
-  const hasKafka = labelsOf(samples, "streamhouse_kafka_request_seconds_count", "api").length > 0;
+  const of = (name, labels = {}) => series(points, [name, ...Object.values(labels)].join(), (point, before) => rate(point, before, name, labels));
+  const operations = labelsOf(now, "streamhouse_object_store_requests_total", "operation");
+  const caches = labelsOf(now, "streamhouse_cache_hits_total", "cache");
+  const store = (share) => series(points, `store/${share}`, (point, before) => (before ? quantile(point, before, "streamhouse_object_store_seconds", share) : null));
+  const kafka = (api) => p99OfPoints(points, api);
+  const hasKafka = labelsOf(now, "streamhouse_kafka_request_seconds_count", "api").length > 0;
   if (points.length < 2) return html`<${Card} title="Throughput"><div class="loading" role="status">Collecting figures…</div></${Card}>`;
   return html`<div class="grid">
     <div class="span-6"><${Card} title="Throughput"><${Plot} label="Throughput" times=${times} format=${perSecond} lines=${[
@@ -108,7 +107,7 @@ function Plots({ points }) {
       : [{ label: "median", values: store(0.5), color: "--c3" }, { label: "p99", values: store(0.99), color: "--c5" }]} /></${Card}></div>
     <div class="span-6"><${Card} title="Requests to the object store, per second"><${Plot} label="Requests to the object store" times=${times} format=${short} lines=${operations.map((operation) => (
       { label: operation, values: of("streamhouse_object_store_requests_total", { operation }) }))} /></${Card}></div>
-    <div class="span-6"><${Card} title="Cache hits"><${Plot} label="Cache hits" times=${times} format=${percent} lines=${caches.map((cache) => ({ label: cache, values: series(points, (point, before) => {
+    <div class="span-6"><${Card} title="Cache hits"><${Plot} label="Cache hits" times=${times} format=${percent} lines=${caches.map((cache) => ({ label: cache, values: series(points, `cache/${cache}`, (point, before) => {
       const hits = rate(point, before, "streamhouse_cache_hits_total", { cache });
       const misses = rate(point, before, "streamhouse_cache_misses_total", { cache });
       return hits + misses > 0 ? hits / (hits + misses) : null;

@@ -49,14 +49,14 @@ function PipelineList() {
   const [filter] = useQuery("q");
   const all = useData(load, [], LIVE_MS);
   const columns = [
-    { id: "name", label: "Pipeline", value: (row) => row.name, cell: (row) => html`<a href=${href(["pipelines", row.name])}>${row.name}</a>` },
+    { id: "name", label: "Pipeline", value: (row) => row.name, cell: (row) => html`<a class="name" href=${href(["pipelines", row.name])}>${row.name}</a>` },
     { id: "phase", label: "State", value: (row) => row.status.phase, cell: (row) => html`<${Phase} of=${row} />` },
     { id: "kind", label: "Kind", value: (row) => row.kind },
     { id: "target", label: "Writes", value: (row) => row.target || "–" },
     { id: "rate", label: "Rows/s", right: true, value: (row) => row.status.processed_rate ?? -1, cell: (row) => short(row.status.processed_rate) },
     { id: "lag", label: "Lag", right: true, value: (row) => row.status.lag_records ?? -1, cell: (row) => number(row.status.lag_records) },
     { id: "dead", label: "Dead letters", right: true, value: (row) => row.status.dead_letters, cell: (row) => number(row.status.dead_letters) },
-    { id: "error", label: "Last error", value: (row) => row.status.error ?? "", cell: (row) => html`<span class="clip">${row.status.error ?? ""}</span>` },
+    { id: "error", label: "Last error", fill: true, value: (row) => row.status.error ?? "", cell: (row) => html`<span class="clip">${row.status.error ?? ""}</span>` },
   ];
   return html`<${PageHead} title="Pipelines" about=${all.data && `${plural(all.data.pipelines.length, "pipeline")}${all.data.supervisors ? ` · ${plural(all.data.supervisors.length, "supervisor")}` : ""}`}
       actions=${html`<a class="button primary" href=${href(["sql"], { text: "CREATE PIPELINE large AS INSERT INTO large_orders\nSELECT * FROM STREAM(orders) WHERE amount > 100" })}>Write one in SQL</a>`} />

@@ -1,6 +1,7 @@
 // Produce one record.
 import { html, useState } from "../lib/html.js";
 import { path, post } from "../lib/api.js";
+import { parse } from "../lib/json.js";
 import { showDialog } from "../ui/dialogs.js";
 import { Failure, Field } from "../ui/parts.js";
 import { toast } from "../ui/toasts.js";
@@ -22,7 +23,7 @@ function bodyOf(form) {
   if (form.get("tombstone")) record.value = null;
   else if (format === "json") {
     try {
-      record.value = JSON.parse(text);
+      record.value = parse(text);
     } catch (error) {
       throw new Error(`The value is no JSON: ${error.message}`);
     }

@@ -45,7 +45,7 @@ function Part({ name, part, topic, record }) {
 
 function Decoded({ field, id, topic, record }) {
   const url = path("v1", "topics", topic, "partitions", String(record.partition), "records");
-  const page = useData((signal) => get(url, { offset: record.offset, limit: 1, [`${field}_format`]: "schema" }, { signal }), [record.offset]);
+  const page = useData((signal) => get(url, { offset: record.offset, limit: 1, [`${field}_format`]: "schema" }, { signal, isExact: true }), [record.offset]);
   if (page.error) return html`<${Failure} error=${page.error} />`;
   const decoded = page.data?.records[0];
   return decoded ? html`<p class="muted small">Schema ${id}${decoded[`${field}_format`] ? html`: these bytes aren't encoded with it` : ""}</p><${JsonTree} value=${decoded[field]} />` : html`<p class="muted">Loading…</p>`;

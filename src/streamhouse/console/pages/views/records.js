@@ -18,14 +18,16 @@ const DOWNLOAD_RECORDS = 100000;
 const DOWNLOAD_BYTES = 64 * 1024 * 1024;
 const RECORD_BYTES = 100; // of what a record takes besides its key and value
 
-const column = (id, label, value, cell, right) => ({ id, label, value, cell, right });
+// Phones show the time of day only; the record itself has the date.
+const When = ({ ms }) => (ms < 0 ? "–" : html`<span class="num"><span class="minor">${preciseTime(ms).slice(0, 11)}</span>${preciseTime(ms).slice(11)}</span>`);
+const column = (id, label, value, cell, more) => ({ id, label, value, cell, ...more });
 export const COLUMNS = [
-  column("time", "Time", (row) => row.timestamp_ms, (row) => html`<span class="num">${preciseTime(row.timestamp_ms)}</span>`),
-  column("partition", "Partition", (row) => row.partition, null, true),
-  column("offset", "Offset", (row) => row.offset, (row) => number(row.offset), true),
+  column("time", "Time", (row) => row.timestamp_ms, (row) => html`<${When} ms=${row.timestamp_ms} />`),
+  column("partition", "Partition", (row) => row.partition, null, { right: true, minor: true }),
+  column("offset", "Offset", (row) => row.offset, (row) => number(row.offset), { right: true, minor: true }),
   column("key", "Key", (row) => read(row.key).text, (row) => html`<span class="clip key ${row.key === null ? "muted" : ""}">${read(row.key).text}</span>`),
-  column("value", "Value", (row) => read(row.value).text, (row) => html`<span class="clip ${row.value === null ? "muted" : ""}">${read(row.value).text}</span>`),
-  column("headers", "Headers", (row) => (row.headers ?? []).length, (row) => (row.headers?.length ? number(row.headers.length) : ""), true),
+  column("value", "Value", (row) => read(row.value).text, (row) => html`<span class="clip ${row.value === null ? "muted" : ""}">${read(row.value).text}</span>`, { fill: true }),
+  column("headers", "Headers", (row) => (row.headers ?? []).length, (row) => (row.headers?.length ? number(row.headers.length) : ""), { right: true, minor: true }),
 ];
 
 export function Records({ topic, partitions = 1 }) {

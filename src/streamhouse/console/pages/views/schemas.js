@@ -2,6 +2,7 @@
 import { html, useState } from "../lib/html.js";
 import { get, path, post, remove } from "../lib/api.js";
 import { plural } from "../lib/format.js";
+import { parse, stringify } from "../lib/json.js";
 import { useData } from "../lib/live.js";
 import { sourcesOf } from "../lib/pipelines.js";
 import { go, href, useQuery } from "../lib/router.js";
@@ -24,8 +25,8 @@ function SubjectList() {
   const subjects = useData((signal) => get("/subjects", {}, { signal, accept: REGISTRY }), [], LIST_MS);
   const level = useData((signal) => get("/config", {}, { signal, accept: REGISTRY }), []);
   const columns = [
-    { id: "subject", label: "Subject", value: (row) => row, cell: (row) => html`<a href=${href(["schemas", row])}>${row}</a>` },
-    { id: "topic", label: "Topic", value: (row) => topicOf(row) ?? "", cell: (row) => topicOf(row) && html`<a href=${href(["topics", topicOf(row)])}>${topicOf(row)}</a>` },
+    { id: "subject", label: "Subject", value: (row) => row, cell: (row) => html`<a class="name" href=${href(["schemas", row])}>${row}</a>` },
+    { id: "topic", label: "Topic", value: (row) => topicOf(row) ?? "", cell: (row) => topicOf(row) && html`<a class="name" href=${href(["topics", topicOf(row)])}>${topicOf(row)}</a>` },
     { id: "part", label: "Encodes", value: (row) => row.match(/-(key|value)$/)?.[1] ?? "–" },
   ];
   return html`<${PageHead} title="Schemas" about=${subjects.data && `${plural(subjects.data.length, "subject")}${level.data ? ` · compatibility ${level.data.compatibilityLevel}` : ""}`}
@@ -42,7 +43,7 @@ async function versionsOf(subject, signal) {
 // JSON with line breaks, so that two versions can be compared by lines; Protobuf as it is.
 export function pretty(text) {
   try {
-    return JSON.stringify(JSON.parse(text), null, 2);
+    return stringify(parse(text), 2);
   } catch {
     return text;
   }

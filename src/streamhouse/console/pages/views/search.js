@@ -1,7 +1,9 @@
-// Search a topic's records by key, text, header or a place in their JSON; goes on piece by piece until it is stopped.
+// Search a topic's records by key, text, header or a place in their JSON; goes on piece by piece until it is stopped or
+// the page is full, and from there when asked.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { path, post } from "../lib/api.js";
-import { bytes, duration, number } from "../lib/format.js";
+import { bytes, duration, number, plural } from "../lib/format.js";
+import { parse, stringify } from "../lib/json.js";
 import { setQuery, useRoute } from "../lib/router.js";
 import { Bar, Card, Failure, Field } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
@@ -14,7 +16,7 @@ const FIELDS = ["key", "text", "header", "value", "json", "equals", "since", "un
 // A number, true, false or null as such, anything else as text.
 function literal(text) {
   try {
-    const value = JSON.parse(text);
+    const value = parse(text);
     return value !== null && typeof value === "object" ? text : value;
   } catch {
     return text;
@@ -32,12 +34,16 @@ function requestOf(query) {
   return Object.keys(body).some((each) => !["from_ms", "until_ms"].includes(each)) ? body : null;
 }
 
-async function run(topic, request, signal, show) {
-  const began = performance.now();
-  const state = { records: [], bytes: 0, skipped_bytes: 0, segments: 0, segments_needed: 0, offsets: 0, left: 0, cursor: "", running: true };
+const BEGIN = { records: [], found: 0, bytes: 0, skipped_bytes: 0, segments: 0, segments_needed: 0, offsets: 0, left: 0, cursor: "", ms: 0 };
+
+// `before`: what was found until it stopped; a full page makes room for the next records.
+async function run(topic, request, before, signal, show) {
+  const began = performance.now() - before.ms;
+  const state = { ...before, records: before.records.length < MAX_FOUND ? before.records : [], running: true };
   do {
     const found = await post(path("v1", "topics", topic, "search"), { ...request, cursor: state.cursor, max_bytes: PIECE_BYTES, limit: Math.min(100, MAX_FOUND - state.records.length), key_format: "base64", value_format: "base64" }, { signal, reads: true });
     state.records = [...state.records, ...found.records];
+    state.found += found.records.length;
     for (const each of ["bytes", "skipped_bytes", "segments", "segments_needed", "offsets"]) state[each] += found.searched[each];
     state.left = found.searched.left;
     state.cursor = found.cursor;
@@ -53,13 +59,17 @@ export function Search({ topic }) {
   const [error, setError] = useState(null);
   const abort = useRef(null);
   const request = requestOf(wanted);
-  const text = JSON.stringify(request);
-  const start = () => {
+  const text = stringify(request);
+  const start = (before = BEGIN) => {
     abort.current?.abort();
     const controller = new AbortController();
     abort.current = controller;
     setError(null);
-    run(topic, request, controller.signal, setState).catch((failure) => !controller.signal.aborted && setError(failure));
+    run(topic, request, before, controller.signal, setState).catch((failure) => {
+      if (controller.signal.aborted) return;
+      setError(failure);
+      setState((shown) => shown && { ...shown, running: false });
+    });
   };
   useEffect(() => {
     setState(null);
@@ -69,7 +79,7 @@ export function Search({ topic }) {
   const submit = (event) => {
     event.preventDefault();
     const form = Object.fromEntries(FIELDS.map((each) => [each, event.target.elements[each].value]));
-    if (JSON.stringify(requestOf(form)) === text && request) start();
+    if (stringify(requestOf(form)) === text && request) start();
     else setQuery(form);
   };
   const stop = () => {
@@ -85,6 +95,7 @@ export function Search({ topic }) {
         <div class="span-3">${input("since", "From", "", "datetime-local")}</div><div class="span-3">${input("until", "Until", "", "datetime-local")}</div>
       </div>
       <div class="row"><button class="button primary">Search</button>${state?.running && html`<button type="button" class="button" onClick=${stop}>Stop</button>`}
+        ${state && !state.running && state.cursor && html`<button type="button" class="button" onClick=${() => start(state)}>Go on</button>`}
         <span class="muted small">All that is given must hold.</span></div></form></${Card}>
     ${error && html`<${Failure} error=${error} />`}
     ${state && html`<${Results} topic=${topic} state=${state} />`}`;
@@ -95,8 +106,8 @@ const readOf = (state) => (state.skipped_bytes ? `${bytes(state.bytes)} of ${byt
 
 function Results({ topic, state }) {
   const all = state.offsets + state.left;
-  return html`<${Card} flush title=${`${number(state.records.length)} records`} actions=${html`<span class=${state.running ? "live" : "muted small"}>${state.running ? "searching" : state.left ? "stopped" : "done"}</span>`}>
+  return html`<${Card} flush title=${plural(state.found, "record")} actions=${html`<span class=${state.running ? "live" : "muted small"}>${state.running ? "searching" : state.cursor ? "stopped" : "done"}</span>`}>
     <div class="toolbar" style=${{ display: "grid" }}><${Bar} share=${all ? state.offsets / all : 1} />
-      <span class="muted small">Searched ${number(state.offsets)} of ${number(all)} offsets, ${readOf(state)}, in ${duration(state.ms)}.${state.records.length >= MAX_FOUND ? ` There may be more: a page shows ${MAX_FOUND}.` : ""}</span></div>
+      <span class="muted small">Searched ${number(state.offsets)} of ${number(all)} offsets, ${readOf(state)}, in ${duration(state.ms)}.${state.records.length >= MAX_FOUND && state.cursor ? ` The page is full; “Go on” shows the next ${MAX_FOUND}.` : state.found > state.records.length ? ` The last ${number(state.records.length)} of them are shown.` : ""}</span></div>
     <${Table} label="Records" columns=${COLUMNS} rows=${state.records} rowKey=${keyOf} urlSort=${false} detail=${detailOf(topic)} empty=${state.running ? "Nothing yet." : "Nothing was found."} /></${Card}>`;
 }

@@ -16,9 +16,9 @@ export function Users() {
   const change = (row) => showForm({ title: `Change the password of ${row.name}`, action: "Change", fields: [["password", "New password", "password"]], run: (form) => put(path("v1", "users", row.name, "password"), form), onDone: users.reload, done: "The password is changed." });
   const drop = async (row) => (await confirm({ title: `Delete the user ${row.name}?`, danger: true, action: "Delete", about: "Its API keys and its places in roles go with it.", run: () => remove(path("v1", "users", row.name)) })) && users.reload();
   const columns = [
-    { id: "name", label: "User", value: (row) => row.name },
-    { id: "mechanisms", label: "Logs in with", value: (row) => row.mechanisms.join(", ") },
-    { id: "created", label: "Created", value: (row) => row.created_at_ms, cell: (row) => time(row.created_at_ms) },
+    { id: "name", label: "User", value: (row) => row.name, cell: (row) => html`<span class="break">${row.name}</span>` },
+    { id: "mechanisms", label: "Logs in with", value: (row) => row.mechanisms.join(", "), cell: (row) => html`<span class="nowrap">${row.mechanisms.join(", ")}</span>` },
+    { id: "created", label: "Created", value: (row) => row.created_at_ms, cell: (row) => html`<span class="nowrap">${time(row.created_at_ms)}</span>` },
     { id: "actions", label: "", cell: (row) => html`<div class="row"><button type="button" class="write button tiny" onClick=${() => change(row)}>Password</button><button type="button" class="write button tiny danger" onClick=${() => drop(row)}>Delete</button></div>` },
   ];
   return html`<${Card} title="Users with passwords" flush actions=${html`<button type="button" class="write button primary tiny" onClick=${create}>Create a user</button>`}>
@@ -38,8 +38,8 @@ export function Keys({ me }) {
     { id: "id", label: "Key", value: (row) => row.key_id, cell: (row) => html`<code>${row.key_id}</code>` },
     { id: "for", label: "For", value: (row) => row.principal },
     { id: "about", label: "Description", value: (row) => row.description },
-    { id: "created", label: "Created", value: (row) => row.created_at_ms, cell: (row) => time(row.created_at_ms) },
-    { id: "expires", label: "Expires", value: (row) => row.expires_at_ms ?? 9e15, cell: (row) => (row.expires_at_ms === null ? "never" : html`${time(row.expires_at_ms)} ${isOver(row) && html`<${Badge} kind="bad">expired</${Badge}>`}`) },
+    { id: "created", label: "Created", value: (row) => row.created_at_ms, cell: (row) => html`<span class="nowrap">${time(row.created_at_ms)}</span>` },
+    { id: "expires", label: "Expires", value: (row) => row.expires_at_ms ?? 9e15, cell: (row) => (row.expires_at_ms === null ? "never" : html`<span class="nowrap">${time(row.expires_at_ms)}</span> ${isOver(row) && html`<${Badge} kind="bad">expired</${Badge}>`}`) },
     { id: "revoke", label: "", cell: (row) => html`<button type="button" class="write button tiny danger" onClick=${() => revoke(row)}>Revoke</button>` },
   ];
   return html`${made && html`<${Card} title="The new key, shown once"><div class="stack"><${Field} label="API key"><input type="text" readonly value=${made} onFocus=${(event) => event.target.select()} /></${Field}><div class="row"><${Copy} text=${() => made} /><button type="button" class="button tiny" onClick=${() => { setMade(""); toast("The key is no longer shown."); }}>I have stored it</button></div></div></${Card}>`}

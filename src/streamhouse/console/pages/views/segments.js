@@ -35,7 +35,7 @@ export function Segments({ topic }) {
     { id: "each", label: "Bytes/record", right: true, value: (row) => row.bytes / Math.max(1, row.records), cell: (row) => bytes(row.bytes / Math.max(1, row.records)) },
     { id: "time", label: "Newest record", value: (row) => row.max_timestamp_ms, cell: (row) => html`<span class="nowrap">${time(row.max_timestamp_ms)}</span>` },
     { id: "epoch", label: "Epoch", right: true, value: (row) => row.epoch },
-    { id: "object", label: "Object", value: (row) => row.object, cell: (row) => html`<code class="break">${row.object}</code>` },
+    { id: "object", label: "Object", value: (row) => row.object, cell: (row) => html`<code class="nowrap">${row.object}</code>` },
   ];
   return html`<${Card} title="Runs in the object store" flush actions=${html`
       ${cursors.length > 1 && html`<button type="button" class="button tiny" onClick=${() => setCursors(cursors.slice(0, -1))}>Before</button>`}

@@ -4,7 +4,7 @@ import { get } from "../lib/api.js";
 import { settingValue } from "../lib/format.js";
 import { useData } from "../lib/live.js";
 import { href, useQuery, setQuery } from "../lib/router.js";
-import { Badge, Card, Loaded, PageHead, Search, Tabs } from "../ui/parts.js";
+import { Badge, Breaking, Card, Loaded, PageHead, Search, Tabs } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
 
 export function Page() {
@@ -13,14 +13,14 @@ export function Page() {
   const [changed] = useQuery("changed");
   const settings = useData((signal) => get("/v1/settings", {}, { signal }));
   const own = [
-    { id: "name", label: "Setting", value: (row) => row.name, cell: (row) => html`<code class="setting">${row.name}</code>` },
+    { id: "name", label: "Setting", value: (row) => row.name, cell: (row) => html`<code class="setting"><${Breaking} text=${row.name} /></code>` },
     { id: "value", label: "Value", value: (row) => row.value, cell: (row) => html`<span class="mono break wide">${row.value || html`<span class="muted">empty</span>`}</span><div class="muted small">${settingValue(row.name, row.value)}</div>` },
     { id: "source", label: "Source", value: (row) => row.source, cell: (row) => (row.is_default ? html`<span class="muted">default</span>` : html`<${Badge} kind="info">${row.source}</${Badge}><div class="muted small mono break">${row.where}</div>`) },
     { id: "about", label: "Meaning", value: (row) => row.about, cell: (row) => html`${row.about}<div class="muted small mono">${row.variable}</div>` },
   ];
   const kafka = [
-    { id: "name", label: "Setting", value: (row) => row.name, cell: (row) => html`<code class="setting">${row.name}</code>` },
-    { id: "value", label: "Value", value: (row) => row.value, cell: (row) => html`<span class="mono break">${row.value}</span><div class="muted small">${settingValue(row.name, row.value)}</div>` },
+    { id: "name", label: "Setting", value: (row) => row.name, cell: (row) => html`<code class="setting"><${Breaking} text=${row.name} /></code>` },
+    { id: "value", label: "Value", value: (row) => row.value, cell: (row) => html`<span class="mono break wide">${row.value}</span><div class="muted small">${settingValue(row.name, row.value)}</div>` },
     { id: "source", label: "Source", value: (row) => row.source, cell: (row) => html`<${Badge} kind=${row.source.endsWith("agent") ? "info" : ""}>${row.source}</${Badge}>` },
     { id: "changeable", label: "Changeable", value: (row) => (row.read_only ? "no" : "yes") },
     { id: "about", label: "Meaning", value: (row) => row.about },

@@ -1,7 +1,8 @@
 // SQL: an editor, results as a table and as a plot, queries on streams that tick, the history.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { get, post } from "../lib/api.js";
-import { duration, number, short } from "../lib/format.js";
+import { duration, number, plural, short } from "../lib/format.js";
+import { stringify } from "../lib/json.js";
 import { useData } from "../lib/live.js";
 import { useQuery } from "../lib/router.js";
 import { MAX_TICKS, follow, history, isQuery, isStream, knownNames, remember, run } from "../lib/sql.js";
@@ -94,20 +95,30 @@ async function check(text, setError, setResult) {
   setResult({ checked: statements });
 }
 
-const Checked = ({ statements }) => html`<${Card} title="What the statements are"><div class="stack">${statements.map((each, index) => html`<${Notice} key=${index} kind=${each.error || each.problem ? "bad" : "ok"}><code>${JSON.stringify(each)}</code></${Notice}>`)}</div></${Card}>`;
+const Checked = ({ statements }) => html`<${Card} title=${`${plural(statements.length, "statement")} checked`}><div class="stack">
+  ${statements.map((each, index) => html`<${CheckedStatement} key=${index} of=${each} />`)}
+  ${!statements.length && html`<p class="muted">There is no statement.</p>`}</div></${Card}>`;
+
+// A statement: what it is, and what is wrong with it and where, or the columns of its rows.
+const CheckedStatement = ({ of: { kind, name, line, columns, key, problems, notes } }) => html`<${Notice} kind=${problems.length ? "bad" : "ok"}>
+  <strong>${kind || "Not a statement"}${name && html` <code>${name}</code>`}</strong>, line ${line}${problems.length ? "" : ": nothing wrong"}
+  ${problems.map((each, index) => html`<div key=${index}>Line ${each.line}, column ${each.column}: ${each.text}${each.hint && ` ${each.hint}`}</div>`)}
+  ${!problems.length && columns?.length > 0 && html`<div class="small">${columns.map((each, index) => html`${index > 0 && ", "}<code key=${each.name}>${each.name} ${each.type}</code>`)}${key.length > 0 && `; key ${key.join(", ")}`}</div>`}
+  ${notes.map((each, index) => html`<div key=${index} class="small">${each}</div>`)}</${Notice}>`;
 
 function History({ onChoose }) {
   const texts = history();
   return texts.length > 0 && html`<${Choice} label="" value="" options=${[["", "History"], ...texts.map((each) => [each, each.replace(/\s+/g, " ").slice(0, 70)])]} onChange=${(value) => value && onChoose(value)} />`;
 }
 
-const shown = (value) => (value === null || value === undefined ? "null" : typeof value === "object" ? JSON.stringify(value) : String(value));
+const shown = (value) => (value === null || value === undefined ? "null" : typeof value === "object" ? stringify(value) : String(value));
+const isNumber = (value) => typeof value === "number" || typeof value === "bigint";
 
 function Result({ result }) {
   const [view, setView] = useQuery("view", "table");
   const rows = result.rows.map((row, index) => ({ row, index }));
-  const columns = result.columns.map((each) => ({ id: each.name, label: each.name, right: result.rows.every((row) => typeof row[each.name] === "number"),
-    value: ({ row }) => (typeof row[each.name] === "number" ? row[each.name] : shown(row[each.name])), cell: ({ row }) => html`<span class="clip ${row[each.name] === null ? "muted" : ""}" title=${shown(row[each.name])}>${shown(row[each.name])}</span>` }));
+  const columns = result.columns.map((each) => ({ id: each.name, label: each.name, right: result.rows.every((row) => isNumber(row[each.name])),
+    value: ({ row }) => (isNumber(row[each.name]) ? row[each.name] : shown(row[each.name])), cell: ({ row }) => html`<span class="clip ${row[each.name] === null ? "muted" : ""}" title=${shown(row[each.name])}>${shown(row[each.name])}</span>` }));
   const csv = () => [result.columns.map((each) => each.name), ...result.rows.map((row) => result.columns.map((each) => shown(row[each.name])))].map((line) => line.map((each) => (/[",\n]/.test(each) ? `"${each.replaceAll('"', '""')}"` : each)).join(",")).join("\n");
   return html`<${Card} flush title=${`${number(result.seen ?? result.rows.length)} rows in ${duration(result.elapsed_ms)}${result.truncated ? ", there are more" : ""}`} actions=${html`
       ${result.ticking && html`<span class="live">live</span>`}<${Copy} label="Copy as CSV" text=${csv} />
@@ -123,8 +134,8 @@ const timeOf = (value) => (typeof value === "string" && /^\d{4}-\d\d-\d\d/.test(
 function ResultPlot({ result }) {
   const axis = result.columns.find((each) => result.rows.length && result.rows.every((row) => !Number.isNaN(timeOf(row[each.name]))));
   const rows = axis ? [...result.rows].sort((a, b) => timeOf(a[axis.name]) - timeOf(b[axis.name])) : [...result.rows].reverse();
-  const numeric = result.columns.filter((each) => each !== axis && result.rows.length && result.rows.every((row) => row[each.name] === null || typeof row[each.name] === "number")).slice(0, 8);
+  const numeric = result.columns.filter((each) => each !== axis && result.rows.length && result.rows.every((row) => row[each.name] === null || isNumber(row[each.name]))).slice(0, 8);
   if (!numeric.length) return html`<${Empty} icon="sql" title="Nothing to plot">A plot needs a column of numbers.</${Empty}>`;
   return html`<${Plot} label="Result" height=${320} isTime=${Boolean(axis)} times=${rows.map((row, index) => (axis ? timeOf(row[axis.name]) : index))} format=${short}
-    lines=${numeric.map((each) => ({ label: each.name, values: rows.map((row) => row[each.name]) }))} />`;
+    lines=${numeric.map((each) => ({ label: each.name, values: rows.map((row) => (row[each.name] === null ? null : Number(row[each.name]))) }))} />`;
 }

@@ -2,6 +2,7 @@
 import { html } from "../lib/html.js";
 import { get, path } from "../lib/api.js";
 import { ago, duration, number, plural, short } from "../lib/format.js";
+import { stringify } from "../lib/json.js";
 import { useData } from "../lib/live.js";
 import { sourcesOf } from "../lib/pipelines.js";
 import { href, setQuery, useQuery } from "../lib/router.js";
@@ -24,7 +25,7 @@ function TableList() {
   const [filter] = useQuery("q");
   const tables = useData(load, [], LIST_MS);
   const columns = [
-    { id: "name", label: "Table", value: (row) => row.name, cell: (row) => html`<a href=${href(["tables", row.name])}>${row.name}</a>` },
+    { id: "name", label: "Table", value: (row) => row.name, cell: (row) => html`<a class="name" href=${href(["tables", row.name])}>${row.name}</a>` },
     { id: "connector", label: "Is a", value: (row) => row.connector, cell: (row) => html`<${Badge} kind=${row.view ? "info" : ""}>${row.connector}</${Badge}>` },
     { id: "columns", label: "Columns", value: (row) => (row.columns ?? []).map((each) => each.name).join(", "), cell: (row) => html`<span class="clip">${row.columns ? row.columns.map((each) => each.name).join(", ") : "inferred when read"}</span>` },
     { id: "rows", label: "Rows", right: true, value: (row) => row.view?.rows ?? -1, cell: (row) => number(row.view?.rows) },
@@ -56,7 +57,7 @@ function Users({ name }) {
     return pipelines.map((each) => ({ ...each, writes: (each.target || each.name) === name, reads: sourcesOf(each).includes(name) })).filter((each) => each.writes || each.reads);
   }, [name], LIST_MS);
   const columns = [
-    { id: "name", label: "Pipeline", value: (row) => row.name, cell: (row) => html`<a href=${href(["pipelines", row.name])}>${row.name}</a>` },
+    { id: "name", label: "Pipeline", value: (row) => row.name, cell: (row) => html`<a class="name" href=${href(["pipelines", row.name])}>${row.name}</a>` },
     { id: "does", label: "", value: (row) => (row.writes ? "writes" : "reads") },
     { id: "phase", label: "State", value: (row) => row.status.phase, cell: (row) => html`<${Phase} of=${row} />` },
     { id: "rate", label: "Rows/s", right: true, value: (row) => row.status.processed_rate ?? -1, cell: (row) => short(row.status.processed_rate) },
@@ -69,8 +70,8 @@ function Users({ name }) {
 
 function Rows({ view }) {
   const [cursor] = useQuery("cursor");
-  const page = useData((signal) => get(path("v1", "views", view.name, "rows"), { limit: ROWS, cursor }, { signal }), [view.name, cursor]);
-  const shown = (value) => (value === null || value === undefined ? "null" : typeof value === "object" ? JSON.stringify(value) : String(value));
+  const page = useData((signal) => get(path("v1", "views", view.name, "rows"), { limit: ROWS, cursor }, { signal, isExact: true }), [view.name, cursor]);
+  const shown = (value) => (value === null || value === undefined ? "null" : typeof value === "object" ? stringify(value) : String(value));
   return html`<${Card} title="Rows" flush><${Loaded} of=${page}>${(data) => {
     const names = [...new Set(data.rows.flatMap((row) => Object.keys(row)))];
     return html`<${Table} label="Rows" urlSort=${false} rows=${data.rows.map((row, index) => ({ row, index }))} rowKey=${(row) => row.index} empty="No rows yet."

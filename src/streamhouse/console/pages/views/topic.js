@@ -51,7 +51,7 @@ function Partitions({ name }) {
   const partitions = useData((signal) => get(path("v1", "topics", name, "partitions"), {}, { signal }), [name], LIVE_MS);
   const columns = [
     { id: "partition", label: "Partition", value: (row) => row.partition, cell: (row) => html`<a href=${href(["topics", name], { tab: "records", partition: row.partition })}>${row.partition}</a>` },
-    { id: "leader", label: "Leader", value: (row) => row.leader ?? -1, cell: (row) => html`${row.leader === null ? html`<${Badge}>no lease</${Badge}>` : `Agent ${row.leader}`} ${row.pinned_to !== null && html`<${Badge}>pinned</${Badge}>`}` },
+    { id: "leader", label: "Leader", value: (row) => row.leader ?? -1, cell: (row) => html`<span class="nowrap">${row.leader === null ? html`<${Badge}>no lease</${Badge}>` : `Agent ${row.leader}`} ${row.pinned_to !== null && html`<${Badge}>pinned</${Badge}>`}</span>` },
     { id: "start", label: "Log start", right: true, value: (row) => row.log_start, cell: (row) => number(row.log_start) },
     { id: "flushed", label: "In segments up to", right: true, value: (row) => row.flushed_end, cell: (row) => number(row.flushed_end) },
     { id: "end", label: "End", right: true, value: (row) => row.high_watermark ?? -1, cell: (row) => number(row.high_watermark) },
@@ -79,7 +79,7 @@ async function consumersOf(topic, signal) {
 function Consumers({ name }) {
   const groups = useData((signal) => consumersOf(name, signal), [name], 4 * LIVE_MS);
   const columns = [
-    { id: "group", label: "Group", value: (row) => row.group, cell: (row) => html`<a href=${href(["groups", row.group])}>${row.group}</a>` },
+    { id: "group", label: "Group", value: (row) => row.group, cell: (row) => html`<a class="name" href=${href(["groups", row.group])}>${row.group}</a>` },
     { id: "state", label: "State", value: (row) => row.state },
     { id: "partitions", label: "Partitions", right: true, value: (row) => row.partitions },
     { id: "lag", label: "Lag in this topic", right: true, value: (row) => row.lag, cell: (row) => number(row.lag) },

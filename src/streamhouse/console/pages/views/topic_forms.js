@@ -5,7 +5,7 @@ import { settingValue } from "../lib/format.js";
 import { useData } from "../lib/live.js";
 import { go, href, useQuery } from "../lib/router.js";
 import { confirm, showDialog } from "../ui/dialogs.js";
-import { Badge, Card, Failure, Field, Loaded, Search } from "../ui/parts.js";
+import { Badge, Breaking, Card, Failure, Field, Loaded, Search } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
 import { toast } from "../ui/toasts.js";
 
@@ -73,8 +73,8 @@ export function TopicSettings({ topic, onChanged }) {
     <${Loaded} of=${known}>${({ settings }) => {
       const rows = settings.map((each) => ({ ...each, value: topic.effective_settings[each.name], isOwn: each.name in topic.settings })).filter((each) => (own ? each.isOwn : true));
       const columns = [
-        { id: "name", label: "Setting", value: (row) => row.name, cell: (row) => html`<code class="setting">${row.name}</code> ${row.isOwn && html`<${Badge} kind="info">own</${Badge}>`}` },
-        { id: "value", label: "Value", value: (row) => row.value ?? "", cell: (row) => html`<span class="mono break">${row.value ?? "–"}</span><div class="muted small">${settingValue(row.name, row.value)}</div>` },
+        { id: "name", label: "Setting", value: (row) => row.name, cell: (row) => html`<code class="setting"><${Breaking} text=${row.name} /></code> ${row.isOwn && html`<${Badge} kind="info">own</${Badge}>`}` },
+        { id: "value", label: "Value", value: (row) => row.value ?? "", cell: (row) => html`<span class="mono break wide">${row.value ?? "–"}</span><div class="muted small">${settingValue(row.name, row.value)}</div>` },
         { id: "about", label: "Meaning", value: (row) => row.about },
         { id: "change", label: "", cell: (row) => html`<button type="button" class="write button tiny" aria-label=${`Change ${row.name}`} onClick=${() => changeSetting(topic, row, onChanged)}>Change</button>` },
       ];

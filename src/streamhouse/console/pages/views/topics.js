@@ -70,13 +70,13 @@ function TopicList() {
     createTopic();
   }, [query.get("new")]);
   const columns = [
-    { id: "name", label: "Topic", value: (row) => row.name, cell: (row) => html`<a href=${href(["topics", row.name])}>${row.name}</a> ${row.internal && html`<${Badge}>internal</${Badge}>`}` },
-    { id: "partitions", label: "Partitions", right: true, value: (row) => row.partitions, cell: (row) => number(row.partitions) },
+    { id: "name", label: "Topic", value: (row) => row.name, cell: (row) => html`<a class="name" href=${href(["topics", row.name])}>${row.name}</a> ${row.internal && html`<${Badge}>internal</${Badge}>`}` },
+    { id: "partitions", label: "Partitions", right: true, minor: true, value: (row) => row.partitions, cell: (row) => number(row.partitions) },
     { id: "bytes", label: "Size", right: true, value: (row) => row.bytes ?? 0, cell: (row) => bytes(row.bytes) },
-    { id: "retention", label: "Retention", value: (row) => retention(row.settings, defaults) },
+    { id: "retention", label: "Retention", minor: true, value: (row) => retention(row.settings, defaults) },
     { id: "rate", label: "Records/s", right: true, value: (row) => rates.get(row.name) ?? -1, cell: (row) => (rates.has(row.name) ? short(rates.get(row.name)) : "–") },
     { id: "lag", label: "Longest lag", right: true, value: (row) => lags.data?.get(row.name) ?? -1, cell: (row) => (lags.data?.has(row.name) ? duration(lags.data.get(row.name)) : "–") },
-    { id: "settings", label: "Own settings", right: true, value: (row) => Object.keys(row.settings).length },
+    { id: "settings", label: "Own settings", right: true, minor: true, value: (row) => Object.keys(row.settings).length },
     { id: "records", label: "", cell: (row) => html`<a href=${href(["topics", row.name], { tab: "records" })}>Records</a>` },
   ];
   return html`
