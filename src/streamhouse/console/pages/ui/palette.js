@@ -65,7 +65,6 @@ function Opened() {
   const [isLoading, setLoading] = useState(true);
   const [text, setText] = useState("");
   const [active, setActive] = useState(0);
-  const [isLoading, setLoading] = useState(true);
   const [isConfirmed, setConfirmed] = useState(false);
   useEffect(() => {
     element.current.showModal();
