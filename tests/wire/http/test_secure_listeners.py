@@ -73,6 +73,14 @@ async def test_a_login_over_tls(tmp_path: Path) -> None:
                 await plain.get("/health/ready")
 
 
+async def test_where_a_client_is_says_its_connection_and_no_header(tmp_path: Path) -> None:
+    """Rules for hosts, the delay of wrong logins and the audit log go by it."""
+    async with running(tmp_path, http__protocol="SASL_SSL") as agent, client_of(agent, tmp_path) as http:
+        spoofed = {"x-forwarded-for": "10.1.2.3", "x-forwarded-proto": "http", "x-real-ip": "10.1.2.3"}
+        answer = await http.get("/v1/whoami", headers={**basic("admin"), **spoofed, "forwarded": "for=10.1.2.3"})
+        assert answer.json()["host"] == "127.0.0.1"
+
+
 async def test_a_client_is_who_its_certificate_names(tmp_path: Path) -> None:
     settings = {
         "http__protocol": "SSL",

@@ -74,7 +74,6 @@ def settings_of(limits: SqlLimits, folder: Path) -> dict[str, str]:
 def open_engine(agents: str, *, limits: SqlLimits, folder: Path, master: str = MASTER) -> SparkSession:
     """A session that has run a query: classes are loaded, and Python workers are running."""
     shutil.rmtree(folder / "warehouse", ignore_errors=True)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     quiet()
     spark = open_session("streamhouse-sql", agents=agents, master=master, settings=settings_of(limits, folder))
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {UNTRUSTED_DATABASE}")
@@ -216,6 +215,7 @@ class _WorkerProcess:
             uvicorn.Config(
                 self._serving.app,
                 ws="none",
+                proxy_headers=False,
                 lifespan="off",
                 log_config=None,
                 access_log=False,

@@ -296,6 +296,7 @@ def _server(app: RequestLimits, connection: type[Connection], settings: HttpSett
         app,
         http=connection,
         ws="none",
+        proxy_headers=False,  # anybody could say that he is elsewhere
         log_config=None,
         access_log=False,
         server_header=False,
