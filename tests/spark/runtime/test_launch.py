@@ -90,6 +90,12 @@ def test_processes_on_other_machines_are_started_with_python_itself(
     assert made["PYSPARK_PYTHON"] == (python_for_spark() if is_ours else sys.executable)
 
 
+def test_a_spark_of_one_machine_listens_on_loopback(environ: dict[str, str]) -> None:
+    alone = {None: "127.0.0.1", "local[4]": "127.0.0.1", "spark://host:7077": None, "yarn": None}
+    assert {master: spark_environment(environ, master=master).get("SPARK_LOCAL_IP") for master in alone} == alone
+    assert spark_environment({**environ, "SPARK_LOCAL_IP": "10.0.0.1"})["SPARK_LOCAL_IP"] == "10.0.0.1"
+
+
 def test_settings_of_another_folder_may_name_other_machines(environ: dict[str, str]) -> None:
     made = spark_environment({**environ, "SPARK_CONF_DIR": "/etc/spark"})
     assert made["PYSPARK_PYTHON"] == sys.executable

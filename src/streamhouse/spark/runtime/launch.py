@@ -24,6 +24,9 @@ from streamhouse.spark.runtime.java import java_home
 from streamhouse.spark.runtime.python_worker import python_for_spark
 
 MASTER: Final = "spark.master"
+LISTEN_VARIABLE: Final = "SPARK_LOCAL_IP"
+"""Where a driver listens, its pages included."""
+LOOPBACK: Final = "127.0.0.1"
 
 
 class Setting(NamedTuple):
@@ -126,10 +129,14 @@ def spark_environment(
     """`environ` with what Spark needs besides: Java, and this Python unless another one is named.
 
     Other machines may have another release of this package, so Spark gets the Python itself there, and not our script.
+    A Spark without other machines listens on loopback only: whoever reaches its ports needs no login.
     """
     needed = {"JAVA_HOME": str(java_home(environ))}
-    python = python_for_spark() if is_local(master, environ) else sys.executable
+    is_alone = is_local(master, environ)
+    python = python_for_spark() if is_alone else sys.executable
     usual = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}  # sources loaded by name run in the driver's
+    if is_alone:
+        usual[LISTEN_VARIABLE] = LOOPBACK
     configured = {AGENTS_VARIABLE: agents} if agents is not None else {}
     return {**usual, **environ, **needed, **configured}
 
