@@ -35,6 +35,7 @@ from streamhouse.stores.metadata.open import open_metadata_store
 from streamhouse.stores.objects.base import ObjectStore
 from streamhouse.stores.objects.bucket_urls import canonical
 from streamhouse.stores.objects.open import open_object_store
+from streamhouse.stores.objects.signed_reads import open_signer
 from streamhouse.stores.objects.startup_check import check_store
 from streamhouse.stores.objects.watched import WatchedStore
 from streamhouse.stores.objects.wrapping_keys import require_keys
@@ -172,6 +173,7 @@ async def open_dependencies(
         store_url=paths.store_url,
         data_keys=keys,
         traces=traces,
+        signer=open_signer(paths.store_url, os.environ, clock, valid_s=settings.plans.signed_read_s),
     )
 
 

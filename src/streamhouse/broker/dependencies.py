@@ -24,6 +24,7 @@ from streamhouse.retry import RetryDeadline
 from streamhouse.stores.encryption.data_keys import DataKeys
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.objects.base import ObjectStore
+from streamhouse.stores.objects.signed_reads import ReadSigner
 from streamhouse.stores.objects.watched import PutWatch
 
 if TYPE_CHECKING:
@@ -181,7 +182,8 @@ class Dependencies:
 
     `wal_factory` opens this agent's WAL; `foreign_wals` are the kinds that it can recover. `store_url` is the URL of
     the object store for readers that need no agent; it never contains credentials. `data_keys`: of encryption at rest;
-    None: there is none. `traces`: None if tracing is off.
+    None: there is none. `traces`: None if tracing is off. `signer` signs reads of `objects` for others; None: nothing
+    can.
     """
 
     settings: Settings
@@ -205,6 +207,7 @@ class Dependencies:
     issuer: TokenVerifier | None = None
     data_keys: DataKeys | None = None
     traces: RecordTraces | None = None
+    signer: ReadSigner | None = None
 
     async def agreed_now_ms(self) -> int:
         """The time for deleting user data by age: the earlier of the agent's clock and the metadata store's, so that a

@@ -19,6 +19,9 @@ class PlanSettings(Section, frozen=True, kw_only=True):
     settled_kept: Annotated[int, about("partitions whose last stable flushed offset an agent remembers", gt=0)] = (
         100_000
     )
+    signed_read_s: Annotated[
+        float, about("how long a URL holds with which a Spark job reads part of a segment", gt=0, le=3600)
+    ] = 300.0
 
 
 class ExternalCommitSettings(Section, frozen=True, kw_only=True):

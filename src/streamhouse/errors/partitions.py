@@ -209,6 +209,16 @@ class RunsChanged(Rejected):
         super().__init__(f"runs changed since they were planned; partition={partition} base={base} end={end}")
 
 
+class CannotSign(Rejected):
+    """Reads of the object store can't be signed: clients need credentials, or read through agents."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "reads can't be signed: the store is no S3, its records are encrypted, or the agent's credentials are none"
+            " of those that it can sign with (AWS_ACCESS_KEY_ID, or a container's role)"
+        )
+
+
 class UnknownTopic(Rejected):
     """No such topic or partition."""
 

@@ -9,7 +9,7 @@ rights or credentials end.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Final
 
@@ -17,7 +17,7 @@ from streamhouse.broker.security.audit import Acts
 from streamhouse.broker.security.quotas import Quotas
 from streamhouse.broker.security.security import Security
 from streamhouse.errors import Rejected, Retriable, StreamhouseError
-from streamhouse.model.access import CLUSTER, Caller, Operation, Resource, ResourceType
+from streamhouse.model.access import ANY, CLUSTER, Caller, Operation, Resource, ResourceType
 from streamhouse.model.needs import Needs
 
 CHECK_S: Final = 0.5
@@ -87,6 +87,13 @@ class RequestAccess:
 
     def require_cluster(self, operation: Operation) -> None:
         self.require(operation, CLUSTER.type, CLUSTER.name)
+
+    def require_each(self, operation: Operation, kind: ResourceType, names: Iterable[str]) -> None:
+        """`require` this of each of them. Who names none needs the right to some resource of the type."""
+        for name in (named := tuple(names)):
+            self.require(operation, kind, name)
+        if not named and not self.allows_any(operation, kind):
+            self.require(operation, kind, ANY)
 
     def require_early(self, needs: Needs, name_of: Callable[[str], object]) -> None:
         """`require` what can be checked before the body is read; `name_of` finds what a parameter names."""

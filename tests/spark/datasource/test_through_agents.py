@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StructType
 
 from streamhouse.client.sync import SyncClient
 from streamhouse.errors import Misconfigured
-from streamhouse.spark.datasource import split_reader
+from streamhouse.spark.datasource import segment_source
 from streamhouse.spark.datasource.data_source import StreamhouseSource
 from streamhouse.spark.datasource.read_options import read_options
 from tests.support.agent import LiveAgent
@@ -58,7 +58,7 @@ def test_the_rows_are_those_of_the_store(agent: LiveAgent, monkeypatch: pytest.M
     def no_key(url: str) -> NoReturn:
         raise AssertionError(f"the store was opened; url={url}")
 
-    monkeypatch.setattr(split_reader, "open_store", no_key)
+    monkeypatch.setattr(segment_source, "open_store", no_key)
     assert rows(agent, "agents") == direct
     with pytest.raises(AssertionError, match="the store was opened"):
         rows(agent, "direct")
@@ -66,4 +66,4 @@ def test_the_rows_are_those_of_the_store(agent: LiveAgent, monkeypatch: pytest.M
 
 def test_another_access_is_refused() -> None:
     with pytest.raises(Misconfigured, match="storeAccess"):
-        read_options({"topic": "orders", "storeAccess": "signed"}, streaming=False)
+        read_options({"topic": "orders", "storeAccess": "sealed"}, streaming=False)

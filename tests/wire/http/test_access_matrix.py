@@ -58,6 +58,7 @@ BODIES: Final[dict[str, Any]] = {
     "change_topic": {"partitions": 5, "settings": {"retention.ms": 1000}},
     "reset_group": {"to": "earliest", "topics": [{"topic": "orders"}]},
     "plan_reading": {"topics": [{"topic": "orders"}]},
+    "sign_read": {"topic": "orders", "partition": 0, "offset": 0, "key": "segments/a", "start": 0, "end": 1},
     "place_segments": {"query": SAMPLES["query"], "epoch": 0, "segments": [SEGMENT]},
     "put_pipeline": {"kind": "sql", "text": "SELECT 1", "target": "orders", "shape": {"streams": ["orders"]}},
     "change_view_rows": PART,
@@ -213,6 +214,19 @@ async def test_without_a_right_every_operation_is_refused(secure: SecureWorld, h
             assert answer.status_code == 403, (route, answer.status_code, answer.text)
         else:
             assert answer.status_code not in (401, 403), (route, answer.text)
+
+
+async def test_a_request_that_names_nothing_needs_a_right_as_well(secure: SecureWorld, http: httpx.AsyncClient) -> None:
+    """Rights are checked for each resource in a body, so there must be one, or another check."""
+    nobody = await secure.user("nobody")
+    for route in routes_of(secure.broker):
+        body = BODIES.get(route.name)
+        if body is None:
+            continue
+        for field in [name for name, value in body.items() if isinstance(value, list)]:
+            emptied = {**body, field: []}
+            answer = await http.request(route.method, route.url, json=emptied, headers=nobody)
+            assert answer.status_code == 403, (route, field, answer.status_code, answer.text)
 
 
 async def test_each_right_of_an_operation_is_needed(secure: SecureWorld, http: httpx.AsyncClient) -> None:

@@ -21,7 +21,7 @@ from streamhouse.broker.catalog.topic_catalog import TopicCatalog
 from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.broker.segments.transaction_isolation import StableFlushedOffset, aborted_within
-from streamhouse.errors import InvalidPartitions, StreamhouseError, UnknownTopic
+from streamhouse.errors import CannotSign, InvalidPartitions, RunsChanged, StreamhouseError, UnknownTopic
 from streamhouse.format.block import LZ4
 from streamhouse.format.transactions import AbortedTransactions
 from streamhouse.model.cluster import PartitionState
@@ -31,6 +31,7 @@ from streamhouse.model.segment import Run
 from streamhouse.model.topic import Topic
 from streamhouse.model.transaction import AbortedTransaction
 from streamhouse.stores.metadata.base import MetadataStore
+from streamhouse.stores.objects.signed_reads import SignedRead
 
 NO_LIMIT: Final = 2**63 - 1
 
@@ -48,6 +49,23 @@ class RunCursor(NamedTuple):
 
     name: TopicPartition
     offset: int
+
+
+class ObjectRange(NamedTuple):
+    """Bytes [start, end) of an object, with records or the index of the run that has `offset`."""
+
+    key: str
+    offset: int
+    start: int
+    end: int
+
+    def is_within(self, run: Run) -> bool:
+        parts = ((run.position, run.length), (run.index_position, run.index_length))
+        return (
+            run.object_key == self.key
+            and run.base <= self.offset < run.end
+            and any(position <= self.start < self.end <= position + length for position, length in parts)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +111,28 @@ class ReadPlans:
         self.store_url = dependencies.store_url
         self.grace_s = dependencies.settings.retention.grace_s
         self.max_commit_runs = dependencies.settings.placing.max_runs
+        # Ciphertext takes the key that all topics of an object share, and ranges of its own.
+        self._signer = dependencies.signer if dependencies.data_keys is None else None
 
     def __repr__(self) -> str:
         return f"<ReadPlans store={self.store_url}>"
+
+    @property
+    def can_sign(self) -> bool:
+        """Whether `sign` gives URLs to readers without credentials."""
+        return self._signer is not None
+
+    async def sign(self, name: TopicPartition, span: ObjectRange) -> SignedRead:
+        """A URL for a range of an object, if it is within the run of this partition that has the offset.
+
+        Raises `RunsChanged` if that run is another one, `CannotSign`, and `UnknownTopic`.
+        """
+        if self._signer is None:
+            raise CannotSign
+        runs = await self._metadata.runs(await self._find(name), from_offset=span.offset, limit=1)
+        if not any(span.is_within(run) for run in runs):
+            raise RunsChanged(name, base=span.offset, end=span.offset + 1)
+        return await self._signer.sign(span.key, span.start, span.end)
 
     async def plan(self, spans: Sequence[OffsetRange], *, begin: RunCursor | None = None) -> ReadPlan:
         """Plan reads of these spans, each partition once; `begin` is where the previous response stopped.

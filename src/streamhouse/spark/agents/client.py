@@ -109,6 +109,7 @@ class ReadPlan(msgspec.Struct, frozen=True):
     grace_s: float
     partitions: list[PartitionPlan]
     next: str | None = None
+    can_sign: bool = False
 
 
 class _Topic(msgspec.Struct, frozen=True):
@@ -185,7 +186,7 @@ class AgentClient:
         while page.next is not None:
             page = await self.page(spans, page.next)
             pages.append(page)
-        return ReadPlan(store=page.store, grace_s=page.grace_s, partitions=merge_pages(pages))
+        return msgspec.structs.replace(page, partitions=merge_pages(pages), next=None)
 
     async def log_bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionPlan]:
         """Where logs start and end now, without runs."""

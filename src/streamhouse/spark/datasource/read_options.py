@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from streamhouse.errors import Misconfigured
@@ -103,6 +104,17 @@ class Assign(NamedTuple):
 Subscription: TypeAlias = Subscribe | SubscribePattern | Assign
 
 
+class StoreAccess(StrEnum):
+    """How executors read segments."""
+
+    DIRECT = "direct"
+    """With their own credentials of the object store."""
+    SIGNED = "signed"
+    """Without: agents sign each read of the object store."""
+    AGENTS = "agents"
+    """Without: agents read it for them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """What to read. Limits of a trigger are None where there is none."""
@@ -129,8 +141,7 @@ class ReadOptions:
     """All others have their bytes in these columns, too."""
     metadata_prefix: str = METADATA_PREFIX
     """Prefix of metadata columns, where records have columns of their own."""
-    through_agents: bool = False
-    """Agents read the object store for executors, which have no key to it."""
+    access: StoreAccess = StoreAccess.DIRECT
 
     @property
     def typed_topic(self) -> str:
@@ -176,7 +187,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOpt
         keep_errors=_decode_errors(options) != "fail",
         keep_values=_decode_errors(options) == "bytes",
         metadata_prefix=_metadata_prefix(options),
-        through_agents=_through_agents(options),
+        access=_store_access(options),
     )
 
 
@@ -300,11 +311,11 @@ def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     return text == "true"
 
 
-def _through_agents(options: Mapping[str, str]) -> bool:
-    text = options.get("storeaccess", "direct").strip().lower()
-    if text not in ("direct", "agents"):
-        raise Misconfigured(f"no such access; option=storeAccess value={text!r} do=direct or agents")
-    return text == "agents"
+def _store_access(options: Mapping[str, str]) -> StoreAccess:
+    text = options.get("storeaccess", StoreAccess.DIRECT).strip().lower()
+    if text not in list(StoreAccess):
+        raise Misconfigured(f"no such access; option=storeAccess value={text!r} do=one of {', '.join(StoreAccess)}")
+    return StoreAccess(text)
 
 
 def _late_start_is_latest(options: Mapping[str, str]) -> bool:

@@ -34,6 +34,7 @@ from streamhouse.spark.datasource.read_options import (
     OffsetLimit,
     ReadOptions,
     SpecificTimestamps,
+    StoreAccess,
     Subscribe,
     SubscribePattern,
     Subscription,
@@ -237,6 +238,11 @@ async def plan_batch(options: ReadOptions, pushed: PushedFilters) -> list[InputS
 def make_splits(
     plan: ReadPlan, spans: Sequence[OffsetRange], options: ReadOptions, pushed: PushedFilters
 ) -> list[InputSplit]:
+    if options.access is StoreAccess.SIGNED and not plan.can_sign:
+        raise Misconfigured(
+            "agents can't sign reads of this store: it is no S3, its records are encrypted, or the agents' credentials"
+            " are none that they can sign with; option=storeAccess do=set it to agents"
+        )
     plans = {each.topic_partition: each for each in plan.partitions}
     pieces = [
         piece

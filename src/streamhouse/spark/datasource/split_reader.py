@@ -2,9 +2,10 @@
 
 Data path   split -> run index -> blocks (range reads) -> **read_split** -> Arrow -> Spark
 Owns        which blocks a range needs, which of them one read returns, prefetching; segments that moved
-Leaves      the tail to `tail_reader`, bytes to `format`, arrays to `columns`
+Leaves      requests to `segment_source`, the tail to `tail_reader`, bytes to `format`, arrays to `columns`
 
-Tasks send requests to agents only for the tail, and for a new plan if a merge removed an object before it was read.
+Tasks send requests to agents only for the tail, for a new plan if a merge removed an object before it was read, and
+where they have no credentials of the store.
 """
 
 import logging
@@ -29,12 +30,13 @@ from streamhouse.spark.agents.address import AgentAddress
 from streamhouse.spark.agents.client import AgentClient, OffsetRange, PartitionPlan, RunLocation
 from streamhouse.spark.columns.record_columns import RecordBatchBuilder
 from streamhouse.spark.datasource.pushed_filters import NO_FILTERS, PushedFilters
-from streamhouse.spark.datasource.read_options import ReadOptions
+from streamhouse.spark.datasource.read_options import ReadOptions, StoreAccess
+from streamhouse.spark.datasource.segment_source import SegmentSource, open_source
 from streamhouse.spark.datasource.split_planner import InputSplit, SegmentRange, segment_ranges
 from streamhouse.spark.datasource.tail_reader import read_tail
-from streamhouse.spark.runtime.object_store import open_store, prefetch
+from streamhouse.spark.runtime.object_store import prefetch
 from streamhouse.spark.runtime.python_worker import prepare_worker_process
-from streamhouse.stores.objects.base import ObjectMissing, ObjectStore
+from streamhouse.stores.objects.base import ObjectMissing
 
 if TYPE_CHECKING:
     from streamhouse.spark.columns.typed_decoder import ReaderSchema
@@ -70,7 +72,7 @@ class ReadTask:
     fail_on_data_loss: bool = True
     from_ms: int | None = None
     until_ms: int | None = None
-    through_agents: bool = False
+    access: StoreAccess = StoreAccess.DIRECT
 
     def selection(self, required: Column, start: int, end: int) -> Selection:
         return Selection(required, start, end, self.from_ms, self.until_ms)
@@ -105,9 +107,9 @@ def read_split(split: InputSplit, task: ReadTask, shape: BatchBuilder) -> Iterat
     prepare_worker_process()
     decode, decode_runs = partial(_shaped, task, shape), partial(_decoded, task=task, shape=shape)
     for runs, piece in _runs_and_tails(split.pieces):
-        if runs and not task.through_agents:
-            handle = open_store(split.store)
-            yield from _read_runs(handle.loop, handle.store, runs, task, decode_runs)
+        if runs and task.access is not StoreAccess.AGENTS:
+            handle = open_source(split.store, task.agents, signed=task.access is StoreAccess.SIGNED)
+            yield from _read_runs(handle.loop, handle.source, runs, task, decode_runs)
             runs = []
         for from_agents in (*runs, *([] if piece is None else [piece])):
             yield from read_tail(from_agents, task.agents, decode, fail_on_data_loss=task.fail_on_data_loss)
@@ -116,8 +118,8 @@ def read_split(split: InputSplit, task: ReadTask, shape: BatchBuilder) -> Iterat
 def read_runs(split: InputSplit, task: ReadTask, decode: Callable[[RangeRead, bytes], Iterator[T]]) -> Iterator[T]:
     """What `decode` makes of the blocks of a split without a tail, in order, a GET at a time."""
     prepare_worker_process()
-    handle = open_store(split.store)
-    return _read_runs(handle.loop, handle.store, split.pieces, task, decode)
+    handle = open_source(split.store, task.agents, signed=False)
+    return _read_runs(handle.loop, handle.source, split.pieces, task, decode)
 
 
 def _runs_and_tails(pieces: Sequence[SegmentRange]) -> Iterator[tuple[list[SegmentRange], SegmentRange | None]]:
@@ -147,7 +149,7 @@ def _shaped(
 
 def _read_runs(
     loop: LoopThread,
-    store: ObjectStore,
+    source: SegmentSource,
     pieces: Sequence[SegmentRange],
     task: ReadTask,
     decode: Callable[[RangeRead, bytes], Iterator[T]],
@@ -155,12 +157,12 @@ def _read_runs(
     gone_key: str | None = None,
 ) -> Iterator[T]:
     """`gone_key`: the missing object because of which these ranges were planned again."""
-    for got in loop.iterate(_listed(_bytes_of(store, pieces, task.from_ms))):
+    for got in loop.iterate(_listed(_bytes_of(source, pieces, task.from_ms))):
         if got.data is not None:
             yield from decode(got.get, got.data)
         elif gone_key is None:
             elsewhere = _replan_moved_segments(loop, got.get, task)
-            yield from _read_runs(loop, store, elsewhere, task, decode, gone_key=got.get.run.key)
+            yield from _read_runs(loop, source, elsewhere, task, decode, gone_key=got.get.run.key)
         elif got.get.run.key == gone_key:
             raise _missing(got.get)
         else:
@@ -206,37 +208,37 @@ async def _listed(source: AsyncIterator[RangeData]) -> AsyncIterator[list[RangeD
 
 
 async def _bytes_of(
-    store: ObjectStore, pieces: Sequence[SegmentRange], from_ms: int | None
+    source: SegmentSource, pieces: Sequence[SegmentRange], from_ms: int | None
 ) -> AsyncIterator[RangeData]:
     async def indexes() -> AsyncIterator[Callable[[], Awaitable[list[RangeRead]]]]:
         for piece in pieces:
-            yield partial(_range_reads, store, piece, from_ms)
+            yield partial(_range_reads, source, piece, from_ms)
 
     async def gets() -> AsyncIterator[Callable[[], Awaitable[RangeData]]]:
         async for reads in prefetch(indexes(), depth=INDEXES_AHEAD):
             for get in reads:
-                yield partial(_read_range, store, get)
+                yield partial(_read_range, source, get)
 
     async for got in prefetch(gets(), depth=GETS_AHEAD):
         yield got
 
 
-async def _range_reads(store: ObjectStore, piece: SegmentRange, from_ms: int | None) -> list[RangeRead]:
+async def _range_reads(source: SegmentSource, piece: SegmentRange, from_ms: int | None) -> list[RangeRead]:
     run = piece.run
     assert run is not None
     try:
-        data = await store.get_range(run.key, run.index_position, run.index_position + run.index_length)
+        data = await source.get_range(piece, run.index_position, run.index_position + run.index_length)
     except ObjectMissing:
         return [RangeRead(piece=piece, run=run, blocks=(), start=piece.start, end=piece.end)]
     return list(plan_range_reads(piece, run, decode_run_index(data, key=run.key), from_ms))
 
 
-async def _read_range(store: ObjectStore, get: RangeRead) -> RangeData:
+async def _read_range(source: SegmentSource, get: RangeRead) -> RangeData:
     if not get.blocks:
         return RangeData(get=get, data=None)
     start, end = get.blocks[0].position, get.blocks[-1].position + get.blocks[-1].stored_bytes
     try:
-        return RangeData(get=get, data=await store.get_range(get.run.key, start, end))
+        return RangeData(get=get, data=await source.get_range(get.piece, start, end))
     except ObjectMissing:
         return RangeData(get=get, data=None)
 
@@ -347,6 +349,6 @@ def read(options: ReadOptions, output: OutputSchema, partition: InputPartition) 
         fail_on_data_loss=options.fail_on_data_loss,
         from_ms=partition.pushed.from_ms,
         until_ms=partition.pushed.until_ms,
-        through_agents=options.through_agents,
+        access=options.access,
     )
     return read_split(partition.split, task, output.shape(options))

@@ -6,6 +6,7 @@ Leaves      opening to `remote_open`
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -13,6 +14,7 @@ from streamhouse.errors import Misconfigured
 from streamhouse.stores.objects.base import is_part
 
 SCHEMES: Final = ("s3", "gs", "az")
+_S3_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _SAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az"}
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
 
@@ -68,3 +70,8 @@ def hint_for(url: str) -> str | None:
 
 def is_remote(url: str) -> bool:
     return urlsplit(url).scheme in SCHEMES
+
+
+def s3_endpoint(environ: Mapping[str, str]) -> str:
+    """The custom endpoint of S3; empty: Amazon's own."""
+    return next((environ[name] for name in _S3_ENDPOINTS if environ.get(name)), "")

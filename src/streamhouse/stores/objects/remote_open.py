@@ -22,14 +22,13 @@ from obstore.store import ObjectStore as Client
 from streamhouse.clock import Clock
 from streamhouse.config import StoreSettings, without_password
 from streamhouse.errors import Misconfigured
-from streamhouse.stores.objects.bucket_urls import parse_bucket
+from streamhouse.stores.objects.bucket_urls import parse_bucket, s3_endpoint
 from streamhouse.stores.objects.remote import MAX_PUT_BYTES, RemoteObjectStore
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, GCSConfig, RetryConfig, S3Config
 
 _REST_S: Final = 0.1
-_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _PASSED_OPTIONS: Final = {
     "AWS_ACCESS_KEY_ID": "access_key_id",
     "AWS_SECRET_ACCESS_KEY": "secret_access_key",
@@ -70,7 +69,7 @@ def _rest_at_exit() -> None:
 def _endpoint(scheme: str, environ: Mapping[str, str]) -> str:
     """The custom endpoint; empty: the cloud's own."""
     if scheme == "s3":
-        return next((environ[name] for name in _ENDPOINTS if environ.get(name)), "")
+        return s3_endpoint(environ)
     if scheme == "az":
         return environ.get("AZURE_STORAGE_ENDPOINT", "")
     return _emulator(environ) or environ.get("GOOGLE_BASE_URL", "").rstrip("/")

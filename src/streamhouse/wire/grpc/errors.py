@@ -57,6 +57,7 @@ CODES: Final[Mapping[type[errors.StreamhouseError], Any]] = {
     errors.StaleCommit: grpc.StatusCode.ABORTED,
     errors.CommitRefused: grpc.StatusCode.INVALID_ARGUMENT,
     errors.RunsChanged: grpc.StatusCode.ABORTED,
+    errors.CannotSign: grpc.StatusCode.FAILED_PRECONDITION,
     # leases
     errors.LeaseLost: grpc.StatusCode.UNAVAILABLE,
     errors.LeaseHeld: grpc.StatusCode.UNAVAILABLE,

@@ -71,6 +71,7 @@ STATUS: Final[Mapping[type[errors.StreamhouseError], int]] = {
     errors.StaleCommit: 409,
     errors.CommitRefused: 422,
     errors.RunsChanged: 409,
+    errors.CannotSign: 422,
     # leases
     errors.LeaseLost: 503,
     errors.LeaseHeld: 503,

@@ -199,6 +199,7 @@ CODES: Final[Mapping[type[StreamhouseError], ErrorCode]] = {
     errors.StaleCommit: ErrorCode.INVALID_REQUEST,
     errors.CommitRefused: ErrorCode.INVALID_REQUEST,
     errors.RunsChanged: ErrorCode.INVALID_REQUEST,
+    errors.CannotSign: ErrorCode.INVALID_REQUEST,
     # The schema registry is only served over HTTP; records are rejected with `InvalidRecord`.
     errors.RegistryRefusal: ErrorCode.INVALID_REQUEST,
     errors.UnknownSubject: ErrorCode.INVALID_REQUEST,

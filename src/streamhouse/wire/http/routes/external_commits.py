@@ -17,8 +17,8 @@ from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.external_commits.commit_request import ExternalCommitRequest, RunRequest, SegmentRequest
-from streamhouse.model.access import ANY, ResourceType
 from streamhouse.model.access import Operation as AclOperation
+from streamhouse.model.access import ResourceType
 from streamhouse.model.external_commit import CommittedRange, QueryId, StoredCommit, query_of
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.needs import needs
@@ -115,19 +115,17 @@ class LastCommit(msgspec.Struct, frozen=True, kw_only=True):
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def place_segments(call: Call[NoQuery, CommitRequest]) -> Response:
-        for topic in {run.topic: None for segment in call.body.segments for run in segment.runs}:
-            call.access.require_topic(AclOperation.WRITE, topic)
+        topics = dict.fromkeys(run.topic for segment in call.body.segments for run in segment.runs)
+        call.access.require_each(AclOperation.WRITE, ResourceType.TOPIC, topics)
         if call.body.fence is not None:
             await require_pipeline(broker, call.access, call.body.fence.pipeline)
         done = await broker.commits.commit(_commit_request(call.body, call.caller.tenant))
         return json_response(CommitView(placed=_placed_views(done), replayed=done.is_replayed))
 
     async def get_last_commit(call: Call[NoQuery, None]) -> Response:
-        if not call.access.allows_any(AclOperation.WRITE, ResourceType.TOPIC):
-            call.access.require_topic(AclOperation.WRITE, ANY)
+        call.access.require_each(AclOperation.WRITE, ResourceType.TOPIC, ())
         last = await broker.commits.last(query_of(call.caller.tenant, str(call.path["query"])))
-        for each in last.placed:
-            call.access.require_topic(AclOperation.WRITE, each.topic)
+        call.access.require_each(AclOperation.WRITE, ResourceType.TOPIC, (each.topic for each in last.placed))
         progress = None if last.progress is None else msgspec.json.decode(last.progress)
         return json_response(
             LastCommit(epoch=last.epoch, progress=progress, placed=_placed_views(last), covers=last.covers)

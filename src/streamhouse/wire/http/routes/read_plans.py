@@ -1,11 +1,15 @@
 """Read plans: where records are in the object store, for readers that fetch them there; and offsets by time.
 
 POST /v1/read-plans              {"topics": [{"topic": "orders", "partitions": [{"partition": 0, "from": 1, "to": 9}]}]}
+POST /v1/signed-reads            {"topic": "orders", "partition": 0, "offset": 1, "key": …, "start": 0, "end": 4096}
 GET  /v1/topics/{topic}/offsets  ?timestamp=1700000000000: the first record of that time or later, by partition
 
 Without `partitions` a plan covers all partitions of a topic, without `to` all records. If a response has `next`, send
 it as `cursor` to get the rest. Plans end at the last stable offset. Records below `settled_end` are in segments, except
 for those of the listed aborted transactions and for markers; the leader has the others (`GET …/batches`).
+
+A signed read is a URL that gives a range of an object, within the run with that offset, to whoever has it; readers
+without credentials of the store ask for one before each read. 409: the run is elsewhere by now, plan again.
 """
 
 import asyncio
@@ -17,7 +21,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
-from streamhouse.broker.fetch.read_plans import OffsetRange, PartitionPlan, RunCursor
+from streamhouse.broker.fetch.read_plans import ObjectRange, OffsetRange, PartitionPlan, RunCursor
 from streamhouse.errors import UnknownTopic
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
@@ -141,13 +145,34 @@ class PartitionPlanView(msgspec.Struct, frozen=True, kw_only=True):
 
 class ReadPlanView(msgspec.Struct, frozen=True, kw_only=True):
     """`store` is the URL of the object store, without credentials. Objects are kept for at least `grace_s`.
-    `max_commit_runs` is the maximum number of runs of one `POST /v1/commits`."""
+    `max_commit_runs` is the maximum number of runs of one `POST /v1/commits`. `can_sign`: `POST /v1/signed-reads` gives
+    URLs to those who have no credentials."""
 
     store: str
     grace_s: float
     max_commit_runs: int
+    can_sign: bool
     partitions: list[PartitionPlanView]
     next: str | None
+
+
+class ReadToSign(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bytes [start, end) of the object `key`, which a plan names for the run that has `offset`."""
+
+    topic: Annotated[str, Meta(min_length=1, max_length=249)]
+    partition: Annotated[int, Meta(ge=0, le=MAX_INT)]
+    offset: Offset
+    key: Annotated[str, Meta(min_length=1, max_length=200)]
+    start: Offset
+    end: Offset
+
+
+class SignedReadView(msgspec.Struct, frozen=True, kw_only=True):
+    """A GET of `url` with exactly these `headers`, for `expires_s` from now on."""
+
+    url: str
+    headers: dict[str, str]
+    expires_s: float
 
 
 class OffsetsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -169,8 +194,8 @@ class OffsetsAtTime(msgspec.Struct, frozen=True, kw_only=True):
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def plan_reading(call: Call[NoQuery, ReadPlanQuestion]) -> Response:
-        for each in call.body.topics:
-            call.access.require_topic(AclOperation.READ, each.topic)
+        topics = (each.topic for each in call.body.topics)
+        call.access.require_each(AclOperation.READ, ResourceType.TOPIC, topics)
         spans = await _spans(broker, call.body.topics)
         plan = await broker.plans.plan(spans, begin=read_run_cursor(call.body.cursor))
         return json_response(
@@ -178,9 +203,21 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
                 store=broker.plans.store_url,
                 grace_s=broker.plans.grace_s,
                 max_commit_runs=broker.plans.max_commit_runs,
+                can_sign=broker.plans.can_sign,
                 partitions=[_view(each) for each in plan.partitions],
                 next=write_run_cursor(plan.next),
             )
+        )
+
+    async def sign_read(call: Call[NoQuery, ReadToSign]) -> Response:
+        body = call.body
+        call.access.require_topic(AclOperation.READ, body.topic)
+        signed = await broker.plans.sign(
+            TopicPartition(body.topic, body.partition), ObjectRange(body.key, body.offset, body.start, body.end)
+        )
+        call.access.recheck()  # nobody can take a URL back
+        return json_response(
+            SignedReadView(url=signed.url, headers=dict(signed.headers), expires_s=broker.settings.plans.signed_read_s)
         )
 
     async def offsets_at_time(call: Call[OffsetsQuery, None]) -> Response:
@@ -218,6 +255,20 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             body=ReadPlanQuestion,
             answer=ReadPlanView,
             problems=(404,),
+        ),
+        Operation(
+            method="POST",
+            path="/v1/signed-reads",
+            handler=sign_read,
+            needs=needs(AclOperation.READ, ResourceType.TOPIC),
+            summary="A URL with which a range of a segment can be read",
+            about="For readers without credentials of the store. The range is within a run of the topic; the URL gives"
+            " nothing else. Any agent answers.",
+            tag=TAG,
+            query=NoQuery,
+            body=ReadToSign,
+            answer=SignedReadView,
+            problems=(404, 409),
         ),
         Operation(
             method="GET",
