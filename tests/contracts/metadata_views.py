@@ -1,5 +1,7 @@
 """What every metadata store must do for the rows of views, and for commits that are fenced by a pipeline's owner."""
 
+import random
+import string
 from dataclasses import replace
 
 import pytest
@@ -70,6 +72,14 @@ class ViewContract(MetadataScene):
         assert await kept.find_view_row(VIEW, parse_view_lookup_key(["1"], ["bigint"])) is None
         [listed] = await kept.views()
         assert (listed.name, listed.rows, listed.batch, listed.key) == (VIEW, 2, 1, ("id",))
+
+    async def test_keys_may_be_as_long_as_settings_allow(self, kept: MetadataStore) -> None:
+        letters = random.Random(0).choices(string.ascii_letters, k=1990)
+        keys = ["".join(letters[:number]) for number in (1990, 1989, 990)]
+        await tell(kept, *((key, len(key)) for key in keys))
+        page = await kept.view_rows(VIEW, cursor=None, limit=2, max_bytes=MUCH)
+        rest = await kept.view_rows(VIEW, cursor=page.cursor, limit=2, max_bytes=MUCH)
+        assert [each.row["sum"] for each in (*page.rows, *rest.rows)] == [990, 1989, 1990]
 
     async def test_a_batch_that_is_there_is_passed_over(self, kept: MetadataStore) -> None:
         await tell(kept, (1, 10))

@@ -237,6 +237,8 @@ def test_a_name_with_dots_needs_backticks(bound: Binder) -> None:
 def test_names_of_a_with_are_its_own_even_when_a_topic_has_the_same(bound: Binder) -> None:
     assert bound.rows("WITH orders AS (SELECT id FROM orders WHERE id > 1) SELECT * FROM orders") == [(2,), (3,)]
     assert bound.rows("WITH mine AS (SELECT 1 AS a) SELECT a FROM mine") == [(1,)]
+    many = ", ".join(f"name{number} AS (SELECT {number} AS a)" for number in range(30))
+    assert bound.rows(f"WITH {many} SELECT a FROM name29") == [(29,)]
 
 
 def test_a_string_that_reads_like_a_plan_names_nothing(bound: Binder) -> None:

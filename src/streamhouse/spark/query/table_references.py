@@ -24,6 +24,8 @@ from streamhouse.sql.lexer import TokenKind, tokenize
 _RELATION: Final = re.compile(r"'UnresolvedRelation \[([^\]]*)\], \[[^\]]*\], (true|false)")
 _DESCRIBED: Final = re.compile(r"'UnresolvedTableOrView \[([^\]]*)\]")
 _CTE: Final = re.compile(r"\bCTE \[([^\]]*)\]")
+_ALL_FIELDS: Final = 2**31 - 1
+"""Spark's own text of a plan leaves out what is behind the first 25: of a WITH, too."""
 _EXPRESSION_ID: Final = re.compile(r"#(\d+)")
 _COMMAND: Final = "org.apache.spark.sql.catalyst.plans.logical.Command"
 _ROW: Final = "org.apache.spark.sql.catalyst.InternalRow"
@@ -66,7 +68,7 @@ class TableName:
 
 def table_names(session: SparkSession, text: str) -> list[TableName]:
     """The tables that a query names; raises Spark's ParseException where it is none."""
-    tree = parse_plan(session, text).toString()
+    tree = parse_plan(session, text).treeString(True, False, _ALL_FIELDS, False, False)
     local = {name.strip().lower() for group in _CTE.findall(tree) for name in group.split(",")}
     # A string of the query may read like a plan; a name is also a word of the text.
     words = {token.value for token in tokenize(text) if token.kind in (TokenKind.WORD, TokenKind.NAME)}

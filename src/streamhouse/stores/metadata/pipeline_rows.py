@@ -8,7 +8,7 @@ Leaves      column names to `sql/`
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -204,10 +204,16 @@ def view_of(row: Row) -> ViewState:
     )
 
 
+_PLACE_DIGITS: Final = 400
+"""Of a row's place: rows are in the order of the first 200 bytes of their keys, then of their keys as JSON. An index of
+PostgreSQL has entries of 2,704 bytes at most, and this one has the key as JSON besides, which may have 2,000."""
+
+
 def view_row_list(rows: Mapping[str, ViewRow]) -> str:
     """A JSON array for `put_view_rows`."""
     listed = [
-        [by, view_sort_key(each.key), _json(each.key), _json(each.row), each.version] for by, each in rows.items()
+        [by, view_sort_key(each.key)[:_PLACE_DIGITS], _json(each.key), _json(each.row), each.version]
+        for by, each in rows.items()
     ]
     return _json(listed)
 
