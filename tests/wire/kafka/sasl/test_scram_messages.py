@@ -1,6 +1,8 @@
 """The server's side of SCRAM, message by message."""
 
 import base64
+import hashlib
+import hmac
 
 import pytest
 from hypothesis import given
@@ -34,6 +36,28 @@ def test_the_exchange_of_rfc_7677(credential: ScramCredential) -> None:
     made = challenge(credential)
     assert made.text == f"r=rOprNGfwEbeRWgbNEkqO{SERVER_NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     assert made.verify(FINAL) == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+def test_the_nonce_of_librdkafka_before_2_6_1_has_the_clients_part_twice(credential: ScramCredential) -> None:
+    nonce = "rOprNGfwEbeRWgbNEkqO"
+    for repeated, is_accepted in ((nonce + nonce, True), (nonce + nonce + nonce, False), ("x" + nonce, False)):
+        unproven = f"c=biws,r={repeated}{SERVER_NONCE}"
+        made = challenge(credential)
+        auth_message = f"n=user,r={nonce},{made.text},{unproven}".encode()
+        proof = base64.b64encode(client_proof(auth_message)).decode()
+        message = f"{unproven},p={proof}".encode()
+        if is_accepted:
+            assert made.verify(message).startswith(b"v=")
+        else:
+            with pytest.raises(NotAuthenticated):
+                made.verify(message)
+
+
+def client_proof(auth_message: bytes) -> bytes:
+    salted = salted_password(ScramMechanism.SHA_256, "pencil", salt=SALT, iterations=4096)
+    key = hmac.digest(salted, b"Client Key", "sha256")
+    signature = hmac.digest(hashlib.sha256(key).digest(), auth_message, "sha256")
+    return bytes(a ^ b for a, b in zip(key, signature, strict=True))
 
 
 def test_a_recorded_exchange_is_worth_nothing(credential: ScramCredential) -> None:

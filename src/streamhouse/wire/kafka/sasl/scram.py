@@ -1,7 +1,8 @@
 """SCRAM (RFC 5802): the server's side of the exchange. Decides; touches nothing.
 
 Bound channels (`p=`) are not offered; `n` and `y` say that the client does without. The nonce has a part of each side,
-so that a recorded exchange is worth nothing, and the client must repeat it. Names and passwords are compared as they
+so that a recorded exchange is worth nothing, and the client must repeat it. librdkafka before 2.6.1 puts its own part
+before it once more, which proves as much; Kafka 3.9 accepts that, too. Names and passwords are compared as they
 come, without SASLprep, as in Kafka. The extension `tokenauth=true` names a delegation token instead of a user.
 """
 
@@ -68,7 +69,9 @@ class ScramChallenge:
         if match is None:
             raise NotAuthenticated("not a last message of SCRAM")
         header = base64.b64encode(self._first.header.encode()).decode()
-        is_same = hmac.compare_digest(match["nonce"], self._nonce) and hmac.compare_digest(match["binding"], header)
+        nonces = (self._nonce, self._first.nonce + self._nonce)
+        is_repeated = any(hmac.compare_digest(match["nonce"], nonce) for nonce in nonces)
+        is_same = is_repeated and hmac.compare_digest(match["binding"], header)
         auth_message = f"{self._first.bare},{self.text},{match['unproven']}".encode()
         if not is_same or not is_proof(self._credential, _decoded(match["proof"]), auth_message):
             raise NotAuthenticated("user or password is wrong")
