@@ -56,7 +56,8 @@ class UserThrottle:
 
 
 class _Measured(Awaitable[T]):
-    """Runs an awaitable step by step, and adds up how long the steps took."""
+    """Runs an awaitable step by step, and adds up the CPU time that the steps took: a user doesn't pay for a machine
+    that is busy with something else."""
 
     def __init__(self, work: Awaitable[T]) -> None:
         self._work = work
@@ -66,14 +67,14 @@ class _Measured(Awaitable[T]):
         steps = self._work.__await__()
         error: BaseException | None = None
         while True:
-            began = time.perf_counter()
+            began = time.thread_time()
             try:
                 awaited = next(steps) if error is None else steps.throw(error)
             except StopIteration as stop:
                 result: T = stop.value
                 return result
             finally:
-                self.busy_s += time.perf_counter() - began
+                self.busy_s += time.thread_time() - began
             error = None
             try:
                 yield awaited

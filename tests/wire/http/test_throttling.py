@@ -52,8 +52,8 @@ async def test_time_on_the_event_loop_counts_and_waiting_does_not(broker: Broker
         return "done"
 
     async def computes() -> None:
-        until = time.perf_counter() + 0.05
-        while time.perf_counter() < until:
+        until = time.thread_time() + 0.05
+        while time.thread_time() < until:
             pass
 
     assert await throttle.measured(waits()) == "done"

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from msgspec.structs import replace
 
 from streamhouse.broker.broker import Broker
+from streamhouse.clock import Clock
 from streamhouse.config import KafkaSettings, SecuritySettings, Settings
 from streamhouse.config.fields import Address
 from streamhouse.config.listener_spec import ListenerProtocol, ListenerSpec
@@ -28,11 +29,14 @@ def secure(**changes: object) -> Settings:
     return replace(quick_settings(KafkaSettings()), security=replace(security, **changes))
 
 
-def login_server(broker: Broker, settings: Settings) -> AbstractAsyncContextManager[Served]:
+def login_server(
+    broker: Broker, settings: Settings, clock: Clock | None = None
+) -> AbstractAsyncContextManager[Served]:
     listening = bind(Address("127.0.0.1", 0), flag="--kafka")
     bound = Address(*listening.getsockname()[:2])
     spec = ListenerSpec(name="SECURE", bind=bound, protocol=ListenerProtocol.SASL_PLAINTEXT)
-    return a_server(broker, settings, listeners=[OpenListener(spec=spec, listening=listening, advertised=bound)])
+    listener = OpenListener(spec=spec, listening=listening, advertised=bound)
+    return a_server(broker, settings, clock, listeners=[listener])
 
 
 async def handshake(client: Client, mechanism: str, version: int = 1) -> SaslHandshakeResponse:
