@@ -29,9 +29,7 @@ def secure(**changes: object) -> Settings:
     return replace(quick_settings(KafkaSettings()), security=replace(security, **changes))
 
 
-def login_server(
-    broker: Broker, settings: Settings, clock: Clock | None = None
-) -> AbstractAsyncContextManager[Served]:
+def login_server(broker: Broker, settings: Settings, clock: Clock | None = None) -> AbstractAsyncContextManager[Served]:
     listening = bind(Address("127.0.0.1", 0), flag="--kafka")
     bound = Address(*listening.getsockname()[:2])
     spec = ListenerSpec(name="SECURE", bind=bound, protocol=ListenerProtocol.SASL_PLAINTEXT)
