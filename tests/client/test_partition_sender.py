@@ -221,6 +221,7 @@ class FakeWire:
     answer lost     it was stored, and nobody said so
     late            it never came, as far as anybody knows; a copy of it comes when another two have come
     refused         the agent refuses it for good, whatever it is
+    forgotten       the agent has just forgotten the producer, and takes the batch for its first
     broke           the client broke down before it was sent
     broke after     the client broke down when it was stored
     """
@@ -277,6 +278,8 @@ class FakeWire:
                 raise NotStored(AWAY)
             case "refused":
                 raise NotStored(REFUSED, kind="refused")
+            case "forgotten":
+                self.known.clear()
             case "broke":
                 raise ZeroDivisionError("by nought")
         stored = self._append(body)
@@ -503,6 +506,14 @@ def test_no_record_is_lost_with_a_receipt_or_stored_twice_whatever_happens(
 
     wire, deliveries = asyncio.run(send())
     check_fates(wire, VALUES, deliveries)
+
+
+async def test_numbers_below_those_of_a_stored_batch_are_never_given_to_another() -> None:
+    """An agent that forgot the producer stores a later batch first, and takes lower numbers for duplicates."""
+    wire = FakeWire("", "refused", "forgotten")
+    deliveries = await run(wire, VALUES)
+    assert sorted(wire.log) == sorted(set(VALUES) - {VALUES[1]})
+    assert [at for at, delivery in enumerate(deliveries) if delivery.failure()] == [1]
 
 
 async def test_batches_that_wait_with_old_numbers_are_not_sent_under_a_new_producer_id() -> None:
