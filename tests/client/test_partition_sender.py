@@ -554,6 +554,18 @@ async def test_what_nobody_expected_ends_every_delivery_with_its_name() -> None:
     assert "by nought" in str(deliveries[0].failure())
 
 
+async def test_the_leader_is_looked_up_before_a_retry() -> None:
+    class Moved(FakeWire):
+        async def post(self, partition: int, body: bytes) -> Stored:
+            if not self.looked:
+                raise NotStored(AWAY)
+            return await super().post(partition, body)
+
+    wire = Moved()
+    await run(wire, VALUES)
+    assert wire.log == VALUES
+
+
 async def test_an_agent_that_stays_away_is_given_up_on() -> None:
     wire = FakeWire(*["away"] * 1_000)
     deliveries = await run(wire, VALUES, timeout_s=5.0)
