@@ -18,6 +18,7 @@ setup(
                     "_columnar_encoder",
                     "_compaction_kernel",
                     "_key_filter",
+                    "_buffers",
                 )
             ],
             depends=["src/streamhouse/format/_records.h", "src/streamhouse/format/_varint.h"],

@@ -12,7 +12,6 @@ from streamhouse.errors import CorruptObject, Internal
 from streamhouse.format.batch import iter_batches
 from streamhouse.format.block import LZ4, RAW, BlockEntry, decode_block
 from streamhouse.format.compression import Codec
-from streamhouse.format.records import Record, build_batch
 from streamhouse.format.run_index import RunIndex, decode_run_index
 from streamhouse.format.segment import (
     FOOTER_BYTES,
@@ -164,10 +163,18 @@ def test_what_the_producer_compressed_is_not_compressed_again(codec: Codec) -> N
     assert {block.codec for block in index_of(stored([run])).blocks} == {RAW}
 
 
-def test_large_batches_that_stay_raw_are_not_copied() -> None:
-    batch = build_batch([Record(value=os.urandom(50_000))], codec=Codec.LZ4)
-    run = RunInput(partition=ORDERS, epoch=Epoch(0), base=0, end=1, batches=[batch], producers=b"")
-    assert any(piece is batch for piece in encode_segment([run]).body)
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_large_batches_that_stay_raw_are_not_copied(codec: Codec) -> None:
+    batches = batches_from(0, [os.urandom(50_000) for _ in range(3)], codec=codec)
+    run = RunInput(partition=ORDERS, epoch=Epoch(7), base=0, end=3, batches=batches, producers=b"")
+    body = encode_segment([run]).body
+    assert [batch for batch in batches if any(piece is batch for piece in body)] == batches
+
+
+def test_words_between_noise_are_found_wherever_they_are() -> None:
+    noise, words = [os.urandom(20_000)] * 2, [WORDS[0] * 50] * 8
+    for values in (noise + words, words + noise, words[:4] + noise + words[:4]):
+        assert index_of(stored([run_of(ORDERS, 0, values)])).blocks[0].codec == LZ4
 
 
 # --- what must not be written -----------------------------------------------------------------------------------

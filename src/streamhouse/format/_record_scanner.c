@@ -74,6 +74,7 @@ static PyMethodDef methods[] = {
      "delta, is retimed, records or None)"},
     {"filter_hashes", records_filter_hashes, METH_VARARGS,
      "filter_hashes(payload, count) -> hashes of the keys, or None if it isn't that many records"},
+    {"join", records_join, METH_O, "join(buffers) -> bytes, copied without the GIL"},
     {"key_filter", records_key_filter, METH_VARARGS, "key_filter(hashes, bits_per_key) -> filter"},
     {NULL, NULL, 0, NULL},
 };

@@ -224,6 +224,7 @@ PyObject *records_filter(PyObject *module, PyObject *args);
 
 /* _key_filter.c */
 PyObject *records_filter_hashes(PyObject *module, PyObject *args);
+PyObject *records_join(PyObject *module, PyObject *arg);
 PyObject *records_key_filter(PyObject *module, PyObject *args);
 
 #endif

@@ -16,6 +16,7 @@ from crc32c import crc32c
 
 from streamhouse.errors import CorruptObject, Internal
 from streamhouse.format.batch import HEADER_BYTES, Buffer
+from streamhouse.format.buffers import join
 
 RAW: Final = 0
 LZ4: Final = 1
@@ -117,31 +118,42 @@ def encode_block(batches: Sequence[BatchSummary], *, stored_base: int, position:
 
 
 def _encode_stored(batches: Sequence[BatchSummary], raw_bytes: int) -> tuple[int, list[Buffer], Buffer | None]:
-    """Choose the codec; returns it with the stored pieces, and the batches in one buffer if compressing needed one."""
+    """Choose the codec; returns it with the stored pieces, and the batches in one buffer if they were joined."""
     compressed_bytes = sum(len(batch.data) for batch in batches if batch.compressed)
-    if compressed_bytes * 2 >= raw_bytes and raw_bytes >= len(batches) * _JOIN_BELOW_BYTES:
-        return RAW, [batch.data for batch in batches], None
-    whole = _joined(batches)
-    if compressed_bytes * 2 < raw_bytes and _is_worth_trying(whole):
+    if compressed_bytes * 2 < raw_bytes and _is_worth_trying(batches, raw_bytes):
+        whole = _joined(batches)
         packed = _compress(whole)
         if len(packed) < raw_bytes * _WORTH_KEEPING:
             return LZ4, [packed], whole
-    return RAW, [whole], whole
+        return RAW, [whole], whole
+    if raw_bytes < len(batches) * _JOIN_BELOW_BYTES:
+        whole = _joined(batches)
+        return RAW, [whole], whole
+    return RAW, [batch.data for batch in batches], None
 
 
 def _joined(batches: Sequence[BatchSummary]) -> Buffer:
-    return batches[0].data if len(batches) == 1 else b"".join([batch.data for batch in batches])
+    return batches[0].data if len(batches) == 1 else join([batch.data for batch in batches])
 
 
-def _is_worth_trying(whole: Buffer) -> bool:
+def _is_worth_trying(batches: Sequence[BatchSummary], raw_bytes: int) -> bool:
     """Whether a few samples compress well: much cheaper than compressing a mebibyte in vain."""
-    sample_bytes = _SAMPLE_PIECES * _SAMPLE_PIECE_BYTES
-    if len(whole) <= 2 * sample_bytes:
+    if raw_bytes <= 2 * _SAMPLE_PIECES * _SAMPLE_PIECE_BYTES:
         return True
-    step = (len(whole) - _SAMPLE_PIECE_BYTES) // (_SAMPLE_PIECES - 1)
-    view = memoryview(whole)
-    sample = b"".join([view[at : at + _SAMPLE_PIECE_BYTES] for at in range(0, step * _SAMPLE_PIECES, step)])
+    sample = b"".join(_sample(batches, raw_bytes))
     return len(_compress(sample)) < len(sample) * _WORTH_TRYING
+
+
+def _sample(batches: Sequence[BatchSummary], raw_bytes: int) -> Iterator[Buffer]:
+    """Pieces at even distances; one that begins at the end of a batch is shorter."""
+    step = (raw_bytes - _SAMPLE_PIECE_BYTES) // (_SAMPLE_PIECES - 1)
+    at = due = 0
+    for batch in batches:
+        end = at + len(batch.data)
+        while due < end and due <= step * (_SAMPLE_PIECES - 1):
+            yield memoryview(batch.data)[due - at : due - at + _SAMPLE_PIECE_BYTES]
+            due += step
+        at = end
 
 
 def _compress(data: Buffer) -> bytes:

@@ -21,6 +21,7 @@ from crc32c import crc32c
 from streamhouse.errors import CorruptObject, Internal
 from streamhouse.format.batch import Buffer
 from streamhouse.format.block import BatchSummary, BlockEntry, encode_block, group_into_blocks, summarize_batch
+from streamhouse.format.buffers import join
 from streamhouse.format.key_filter import FilteredKeys, build_filter, encode_key_filters
 from streamhouse.format.run_index import (
     RunIndex,
@@ -308,7 +309,7 @@ def _encode_blocks(
         filters.append(build_filter(batches, key_filters))
         if run.keep_blocks:
             # Copied: a view of a batch would keep the whole produce request in memory.
-            kept[position] = block.whole if isinstance(block.whole, bytes) else b"".join(each.data for each in batches)
+            kept[position] = block.whole if isinstance(block.whole, bytes) else join(each.data for each in batches)
         position += block.entry.stored_bytes
     stored_filters = encode_key_filters(filters)
     if stored_filters:

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from streamhouse.errors import CorruptObject, Misconfigured
-from streamhouse.format.batch import Buffer
+from streamhouse.format.batch import KEEP_GIL, Buffer
 from streamhouse.format.encryption import (
     SALT_BYTES,
     TAG_BYTES,
@@ -157,7 +157,7 @@ def encode_entry(
     body = _BODY.pack(length, position, topic_id.bytes, number, epoch, base, end)
     if cipher is not None:
         batch = cipher.encrypt(batch, position=position, about=body)
-    return _LEAD.pack(mark, crc32c(batch, crc32c(body))) + body, batch
+    return _LEAD.pack(mark, crc32c(batch, crc32c(body), gil_release_mode=KEEP_GIL)) + body, batch
 
 
 def scan(

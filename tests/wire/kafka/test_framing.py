@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.wire.kafka.framing import FIRST_BYTES, BadFrame, FrameReader
+from streamhouse.wire.kafka.framing import FIRST_BYTES, PROVEN_BYTES, BadFrame, FrameReader
 
 MAX_BYTES = 1000
 
@@ -117,3 +117,37 @@ def test_a_frame_that_may_not_grow_yet_goes_on_where_it_was() -> None:
     frames.space()[:] = b"c" * len(frames.space())
     frames.received(1000 - FIRST_BYTES)
     assert frames.next_frame(lambda _: True) == bytearray(b"a" * 12 + b"b" * (FIRST_BYTES - 12) + b"c" * 488)
+
+
+def test_a_frame_as_large_as_the_one_before_gets_a_whole_buffer_up_to_a_limit() -> None:
+    frames = FrameReader(memoryview(bytearray(16)), max_bytes=10 * PROVEN_BYTES)
+    small, large = os.urandom(50_000), os.urandom(2 * PROVEN_BYTES)
+    assert received(frames, framed(small)) == small
+    # As large as the one before: one buffer. Larger: that much, then more as it comes.
+    for body, buffers in ((small, [50_000]), (large, [50_000, 50_000]), (large, [PROVEN_BYTES, PROVEN_BYTES])):
+        admitted: list[int] = []
+        assert received(frames, framed(body), admitted) == body
+        assert admitted[: len(buffers)] == buffers
+    # A small frame is no proof of a large one.
+    assert received(frames, framed(b"x" * 600)) == b"x" * 600
+    admitted = []
+    assert received(frames, framed(large), admitted) == large
+    assert admitted[0] == 600
+
+
+def received(frames: FrameReader, data: bytes, admitted: list[int] | None = None) -> bytearray:
+    """The frame in these bytes, which come as fast as there is space for them; notes what was admitted for it."""
+
+    def admit(more: int) -> bool:
+        if admitted is not None:
+            admitted.append(more)
+        return True
+
+    at = 0
+    while (frame := frames.next_frame(admit)) is None:
+        space = frames.space()
+        piece = data[at : at + len(space)]
+        space[: len(piece)] = piece
+        at += len(piece)
+        frames.received(len(piece))
+    return frame

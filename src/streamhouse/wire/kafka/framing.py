@@ -6,12 +6,14 @@ Owns        the length prefix and the buffers of received bytes (`FrameReader`);
 Leaves      how many bytes may be in flight to `connection_limits`, message bodies to `codec`, meaning to the handlers
 
 Invariant   memory for a frame is allocated only after its size was compared with the limit and admitted
-            a frame's buffer is at most twice as large as the bytes received for it, or `FIRST_BYTES`
+            a frame's buffer is at most twice as large as the bytes received for it, or `FIRST_BYTES`, or as large as
+            the frame before it was, up to `PROVEN_BYTES`
             a frame's buffer belongs to that frame alone: batches in it go into the log without a copy
 
 Between two frames bytes go to a scratch buffer that all connections share (they are taken out of it before another
 connection can run), so an idle connection has none, and many small requests arrive with one system call. Once the size
-is known, the rest of a large frame is received into its own buffer, which is doubled whenever it is full.
+is known, the rest of a large frame is received into its own buffer, which is doubled whenever it is full. A client that
+sends large frames one after the other gets whole buffers from the second on: each doubling clears and copies memory.
 
 `is_rejection` stops at the first part of a response that succeeded, so it is cheap for large responses.
 """
@@ -35,6 +37,10 @@ SCRATCH_BYTES: Final = 64 * 1024
 FIRST_BYTES: Final = 512
 """Minimum size of a frame's buffer."""
 
+PROVEN_BYTES: Final = 1024 * 1024
+"""Maximum size of a buffer that a frame gets at once because the frame before it was as large: what librdkafka and Java
+producers send at most, by default."""
+
 _SIZE: Final = struct.Struct(">i")
 
 
@@ -45,7 +51,7 @@ class BadFrame(Rejected):
 class FrameReader:
     """The frames of one connection, without I/O: receive into `space`, then call `received`."""
 
-    __slots__ = ("_filled", "_frame", "_max_bytes", "_rest", "_scratch", "_view", "frame_bytes")
+    __slots__ = ("_filled", "_frame", "_max_bytes", "_proven_bytes", "_rest", "_scratch", "_view", "frame_bytes")
 
     def __init__(self, scratch: memoryview, *, max_bytes: int) -> None:
         self._scratch = scratch
@@ -54,6 +60,8 @@ class FrameReader:
         self._frame: bytearray | None = None
         self._view: memoryview | None = None
         self._filled = 0
+        self._proven_bytes = FIRST_BYTES
+        """How much the next frame's buffer may have before its bytes are there."""
         self.frame_bytes = 0
         """The announced size of the current frame, or of the last one."""
 
@@ -112,7 +120,7 @@ class FrameReader:
         self.frame_bytes = size
         end = SIZE_BYTES + size
         is_whole = end <= len(rest)
-        buffer_bytes = size if is_whole else min(size, max(2 * (len(rest) - SIZE_BYTES), FIRST_BYTES))
+        buffer_bytes = size if is_whole else min(size, max(2 * (len(rest) - SIZE_BYTES), self._proven_bytes))
         if not admit(buffer_bytes):
             return None
         if is_whole:
@@ -143,6 +151,7 @@ class FrameReader:
         if len(frame) == self.frame_bytes:
             self._frame = self._view = None
             self._filled = 0
+            self._proven_bytes = max(FIRST_BYTES, min(len(frame), PROVEN_BYTES))
             return frame
         more = min(len(frame), self.frame_bytes - len(frame))
         if admit(more):
