@@ -5,7 +5,8 @@ Owns        two processes of confluent-kafka (librdkafka) at a time, first produ
 Leaves      the client to `client_worker`
 
 Here the clients are the bottleneck as often as the broker is: on a small machine they need more CPU than it does. So
-the CPU that the broker spent on a gigabyte of values stands beside the rate.
+the CPU that the broker spent on a gigabyte of values stands beside the rate. It includes what the broker does right
+after the load: who consumes next doesn't pay for work that producers left.
 """
 
 import json
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
+from benchmarks import process
 from benchmarks.measure import Answer, Load, Plan, Reading, topic
 from benchmarks.peer import Peer
 
@@ -29,14 +31,17 @@ class Clients:
     def ask(self, peer: Peer, plan: Plan) -> Iterator[Answer]:
         with topic(peer, "clients-warm-up", 1) as name:
             for role in ("produce", "consume"):
-                run_workers(peer, role, plan.client_loads[0], name, seconds=plan.short_warm_up_s / 2)
+                run_workers(peer, role, plan.client_loads[0], name, seconds=plan.short_warm_up_s / 2, settle_s=0.0)
         for number, load in enumerate(plan.client_loads):
             with topic(peer, f"clients-{number}", load.partitions) as name:
                 for role in ("produce", "consume"):
-                    yield from run_workers(peer, role, load, name, seconds=plan.client_s)
+                    settle_s = plan.settle_max_s
+                    yield from run_workers(peer, role, load, name, seconds=plan.client_s, settle_s=settle_s)
 
 
-def run_workers(peer: Peer, role: str, load: Load, topic_name: str, *, seconds: float) -> list[Reading]:
+def run_workers(
+    peer: Peer, role: str, load: Load, topic_name: str, *, seconds: float, settle_s: float
+) -> list[Reading]:
     command = [sys.executable, "-m", "benchmarks.client_worker", role, "--bootstrap", peer.bootstrap]
     command += ["--topic", topic_name, "--partitions", str(load.partitions)]
     command += ["--record-bytes", str(load.record_bytes), "--seconds", str(seconds)]
@@ -44,7 +49,7 @@ def run_workers(peer: Peer, role: str, load: Load, topic_name: str, *, seconds: 
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(WORKERS)
     ]
     try:
-        cpu_s, answers = _start_together(peer, workers)
+        cpu_s, answers = _start_together(peer, workers, settle_s=settle_s)
     finally:
         for worker in workers:
             worker.kill()
@@ -59,7 +64,9 @@ def run_workers(peer: Peer, role: str, load: Load, topic_name: str, *, seconds: 
     ]
 
 
-def _start_together(peer: Peer, workers: list[subprocess.Popen[str]]) -> tuple[float, list[dict[str, float]]]:
+def _start_together(
+    peer: Peer, workers: list[subprocess.Popen[str]], *, settle_s: float
+) -> tuple[float, list[dict[str, float]]]:
     for worker in workers:
         assert worker.stdout is not None
         worker.stdout.readline()
@@ -69,4 +76,4 @@ def _start_together(peer: Peer, workers: list[subprocess.Popen[str]]) -> tuple[f
         worker.stdin.write("go\n")
         worker.stdin.flush()
     answers = [json.loads(worker.communicate(timeout=ANSWER_TIMEOUT_S)[0]) for worker in workers]
-    return peer.cpu_s() - cpu_s, answers
+    return process.cpu_s_when_quiet(peer.pid, max_wait_s=settle_s) - cpu_s, answers
