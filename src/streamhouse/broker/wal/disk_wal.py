@@ -57,8 +57,12 @@ log: Final = logging.getLogger(__name__)
 MAX_GROUP_BYTES: Final = 8 * 1024 * 1024
 RENEW_BYTES: Final = 4 * 1024 * 1024
 SLOW_WRITE_S: Final = 0.002
+SLOW_WRITES: Final = 3
+STALLED_WRITE_S: Final = 0.02
 INLINE_PAUSE_S: Final = 1.0
-"""After a write on the event loop that took `SLOW_WRITE_S`, the worker thread writes everything for this long."""
+"""After `SLOW_WRITES` writes on the event loop, one after the other, that took `SLOW_WRITE_S` each, or one that took
+`STALLED_WRITE_S`, the worker thread writes everything for this long. A single slow one says little about the disk: on a
+busy machine the loop had to let another process run."""
 _RETRY_AFTER_S: Final = 0.1
 _POLICIES: Final = ("always", "interval", "never")
 
@@ -137,6 +141,8 @@ class DiskWal:
         self._is_due = False
         # With `always` every group waits for a sync, which only the worker may do.
         self._inline_bytes = settings.inline_bytes if settings.fsync != "always" and keys is None else 0
+        self._slow_writes = 0
+        """Slow writes on the event loop, one after the other."""
         self._inline_from = 0.0
         """Monotonic time from which groups may be written on the event loop."""
         self._current: WalFile | None = None
@@ -284,7 +290,9 @@ class DiskWal:
             self._finish_group(group, error)
             return
         ended = self._clock.monotonic()
-        if ended - began >= SLOW_WRITE_S:
+        took_s = ended - began
+        self._slow_writes = self._slow_writes + 1 if took_s >= SLOW_WRITE_S else 0
+        if self._slow_writes >= SLOW_WRITES or took_s >= STALLED_WRITE_S:
             self._inline_from = ended + INLINE_PAUSE_S
         self._finish_group(group, None)
 
