@@ -428,7 +428,7 @@ class Connection(asyncio.BufferedProtocol):
         """Run a request's first stage; after a fatal error no later request is started."""
         frame, at = received
         size = 0 if isinstance(frame, BadFrame) else len(frame)
-        self._server.metrics.bytes_in.inc(size)
+        self._server.metrics.bytes_in += size
         try:
             if isinstance(frame, BadFrame):
                 raise frame
@@ -618,7 +618,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox += buffers
         now = self._server.clock.monotonic()
         self._stats.active_at = now
-        self._server.metrics.seconds_of(in_flight.decoded.api.name).observe(now - in_flight.at)
+        self._server.metrics.observe(in_flight.decoded.api.name, now - in_flight.at)
         self._complete(in_flight)
 
     def _complete(self, in_flight: InFlightRequest) -> None:
@@ -634,7 +634,7 @@ class Connection(asyncio.BufferedProtocol):
         buffers, self._outbox = self._outbox, []
         size = sum(map(len, buffers))
         self._sent_bytes += size
-        self._server.metrics.bytes_out.inc(size)
+        self._server.metrics.bytes_out += size
         if len(buffers) == 1:
             self._transport.write(buffers[0])
         else:

@@ -8,14 +8,18 @@ A connection runs one handler at a time: the next request starts when the handle
 or a `PendingResponse` for which the connection waits while later requests start.
 """
 
-from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import accumulate
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from streamhouse.broker.broker import Broker
 from streamhouse.config import Address
@@ -37,19 +41,35 @@ AGENT: Final = "streamhouse-agent"
 _BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
-class KafkaMetrics:
+class RequestTimes:
+    """How long the requests of an API took: counts by bucket, and their sum."""
+
+    __slots__ = ("counts", "sum_s")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(_BUCKETS_S) + 1)
+        self.sum_s = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(_BUCKETS_S, seconds)] += 1
+        self.sum_s += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """The buckets as Prometheus has them: each with the counts of those below."""
+        bounds = (*map(floatToGoString, _BUCKETS_S), "+Inf")
+        return list(zip(bounds, map(float, accumulate(self.counts)), strict=True))
+
+
+class KafkaMetrics(Collector):
+    """The metrics of a server. Those that every request changes are plain numbers, which are read when somebody asks: a
+    counter of the library has a lock, and costs ten times as much."""
+
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.seconds = Histogram(
-            "streamhouse_kafka_request_seconds",
-            "time from a whole request to its answer, long polls included",
-            ["api"],
-            registry=registry,
-            buckets=_BUCKETS_S,
-        )
+        self.bytes_in = 0
+        self.bytes_out = 0
         self.errors = Counter("streamhouse_kafka_errors", "error codes in answers", ["api", "error"], registry=registry)
-        self.bytes_in = Counter("streamhouse_kafka_received_bytes", "bytes of requests", registry=registry)
-        self.bytes_out = Counter("streamhouse_kafka_sent_bytes", "bytes of answers", registry=registry)
         self.connections = Gauge("streamhouse_kafka_connections", "open connections", registry=registry)
+        self._times: dict[str, RequestTimes] = {}
         self._pauses = Counter(
             "streamhouse_kafka_pauses", "times that reading from a connection paused", ["why"], registry=registry
         )
@@ -62,21 +82,43 @@ class KafkaMetrics:
             ["api"],
             registry=registry,
         )
-        self.seconds_of = cache(lambda api: self.seconds.labels(api))
         self.paused = cache(lambda why: self._pauses.labels(why))
         self.closed = cache(lambda why: self._closed.labels(why))
         self.delayed = cache(lambda api: self._delayed.labels(api))
+        registry.register(self)
 
     def count_error(self, api: str, code: ErrorCode) -> None:
         self.errors.labels(api, code.name).inc()
+
+    def observe(self, api: str, seconds: float) -> None:
+        """Count a request that was answered, long polls included."""
+        times = self._times.get(api)
+        if times is None:
+            times = self._times[api] = RequestTimes()
+        times.observe(seconds)
+
+    def collect(self) -> Iterator[Metric]:
+        seconds = HistogramMetricFamily(
+            "streamhouse_kafka_request_seconds",
+            "time from a whole request to its answer, long polls included",
+            labels=["api"],
+        )
+        for api, times in tuple(self._times.items()):
+            seconds.add_metric([api], times.buckets(), times.sum_s)
+        yield seconds
+        yield CounterMetricFamily("streamhouse_kafka_received_bytes", "bytes of requests", value=self.bytes_in)
+        yield CounterMetricFamily("streamhouse_kafka_sent_bytes", "bytes of answers", value=self.bytes_out)
 
 
 class CloseConnection(Rejected):
     """The protocol has no error response for this request; the connection is closed."""
 
 
-class PendingResponse(ABC):
-    """The second stage of a request. Responses are sent, and therefore awaited, in the order of the requests."""
+class PendingResponse:
+    """The second stage of a request. Responses are sent, and therefore awaited, in the order of the requests.
+
+    No abstract base class: what a handler returned is asked several times whether it is one of these, and an abstract
+    one takes ten times as long to say so."""
 
     __slots__ = ()
     drain_on_stop: ClassVar[bool] = True
@@ -86,9 +128,9 @@ class PendingResponse(ABC):
         """Whether `respond` returns without waiting: a hint by which responses are sent together."""
         return False
 
-    @abstractmethod
     async def respond(self) -> Response:
         """Return the response. Called once, after all earlier responses of the connection were sent."""
+        raise NotImplementedError
 
 
 HandlerResult: TypeAlias = Response | PendingResponse | None

@@ -33,7 +33,7 @@ from streamhouse.broker.partition.log import PendingAppend
 from streamhouse.broker.partition.producer_state import FIRST_KEY_ID
 from streamhouse.broker.produce.append import Inspection, ProduceTransaction
 from streamhouse.errors import BadRecords, InvalidRecord, NotLeader, StreamhouseError, UnsupportedCompression
-from streamhouse.limits import iterate_fairly
+from streamhouse.limits import ELEMENTS_PER_SLICE, yield_to_loop
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.model.needs import all_of, need
@@ -118,10 +118,11 @@ async def handle(context: Context, request: ProduceRequest) -> HandlerResult:
         if transaction is not None:
             batches = {name: part.records or b"" for name, part in named.items()}
             transaction = await context.broker.verify_ahead(transaction, batches)
-    topics = [
-        await _append_topic(context, topic, transaction, inspected)
-        async for topic in iterate_fairly(request.topic_data)
-    ]
+    topics: list[TopicOutcome] = []
+    for topic in request.topic_data:
+        topics.append(await _append_topic(context, topic, transaction, inspected))
+        if len(topics) % ELEMENTS_PER_SLICE == 0:
+            await yield_to_loop()
     if acks == REQUEST_FLUSH:
         _request_flushes(topics)
     if acks != 0:
@@ -176,8 +177,11 @@ async def _append_topic(
     except StreamhouseError as error:
         code = context.count_error(error)
         return TopicOutcome(topic, [Outcome(part.index, None, code, str(error)) for part in topic.partition_data])
-    parts = topic.partition_data
-    outcomes = [await _append(context, name, part, transaction, inspected) async for part in iterate_fairly(parts)]
+    outcomes: list[Outcome] = []
+    for part in topic.partition_data:
+        outcomes.append(await _append(context, name, part, transaction, inspected))
+        if len(outcomes) % ELEMENTS_PER_SLICE == 0:
+            await yield_to_loop()
     return TopicOutcome(topic, outcomes)
 
 
