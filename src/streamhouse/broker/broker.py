@@ -415,8 +415,18 @@ class Broker:
         """Return once the batch is durable and this agent still holds the partition's lease, or has flushed the batch
         before it gave the lease away; raises `AppendFailed`, which clients retry."""
         await pending.wait_durable()
-        if not (pending.is_flushed or self._session_manager.may_acknowledge(pending.log)):
+        if not self._may_acknowledge(pending):
             raise AppendFailed(f"lease ended before the append was acknowledged; partition={pending.log.name}")
+
+    def acknowledge_now(self, pending: PendingAppend) -> bool:
+        """Whether the batch is acknowledged without waiting; if not, `acknowledge` waits, or says why it isn't."""
+        if not pending.is_durable or not self._may_acknowledge(pending):
+            return False
+        pending.log.advance_high_watermark(pending.end)
+        return True
+
+    def _may_acknowledge(self, pending: PendingAppend) -> bool:
+        return pending.is_flushed or self._session_manager.may_acknowledge(pending.log)
 
     async def allocate_producer_id(self) -> int:
         """A new producer id; allocated from the metadata store in blocks of a thousand."""

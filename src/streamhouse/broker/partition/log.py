@@ -66,6 +66,12 @@ class PendingAppend(NamedTuple):
         """Whether a registered segment contains the batch: then it may be acknowledged whoever leads by now."""
         return self.end <= self.log.flushed_end
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether the append is known to be durable: then `wait_durable` returns without waiting."""
+        commit = self.commit
+        return commit is not None and commit.done() and not commit.cancelled() and commit.exception() is None
+
     async def wait_durable(self) -> None:
         """Return once the append is durable; raises `AppendFailed` if it never will be."""
         if self.commit is not None:

@@ -295,8 +295,10 @@ class AppendService:
         return inspections
 
     def _ahead(self, number: int, name: TopicPartition, data: Buffer) -> "AheadJob | None":
+        if not HEADER_BYTES <= len(data) <= AHEAD_BYTES or codec_of(data) == Codec.NONE:
+            return None
         opened = self._agent_session().logs.find(name)
-        if opened is None or not HEADER_BYTES <= len(data) <= AHEAD_BYTES or codec_of(data) == Codec.NONE:
+        if opened is None:
             return None
         with suppress(Rejected):
             header = read_header(data)

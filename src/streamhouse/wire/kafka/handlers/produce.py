@@ -251,17 +251,22 @@ class Acknowledgement(PendingResponse):
         )
 
     async def respond(self) -> Response:
-        return _response(
-            self._context,
-            [
-                TopicOutcome(topic.requested, [await self._acknowledge(outcome) for outcome in topic.outcomes])
-                for topic in self._topics
-            ],
-        )
+        topics = [
+            TopicOutcome(
+                topic.requested,
+                # Of a group that was written as a whole, no outcome has to wait.
+                [each if self._is_final(each) else await self._acknowledge(each) for each in topic.outcomes],
+            )
+            for topic in self._topics
+        ]
+        return _response(self._context, topics)
+
+    def _is_final(self, outcome: Outcome) -> bool:
+        pending = outcome.pending_append
+        return pending is None or self._context.broker.acknowledge_now(pending)
 
     async def _acknowledge(self, outcome: Outcome) -> Outcome:
-        if outcome.pending_append is None:
-            return outcome
+        assert outcome.pending_append is not None, "a rejected batch is not acknowledged"
         try:
             await self._context.broker.acknowledge(outcome.pending_append)
         except StreamhouseError as error:
