@@ -282,6 +282,19 @@ async def test_errors_of_checked_statements_are_shown_with_their_place(origin: s
     await expect(page.get_by_role("alert")).to_contain_text("Line 2, column 8: no such column did you mean id")
 
 
+async def test_a_plan_is_shown_as_text_and_a_row_of_a_result_as_a_tree(origin: str, page: Page) -> None:
+    column = {"name": "plan", "type": "string"}
+    answers = iter([[{"plan": "== What is read ==\ntable orders"}], [{"plan": "short"}, {"plan": {"id": 1}}]])
+    result = {"query_id": "q", "columns": [column], "truncated": False, "elapsed_ms": 1.0, "notes": []}
+    await page.route("**/v1/sql", lambda route: route.fulfill(json={**result, "rows": next(answers)}))
+    await page.goto(f"{origin}/console/sql?text=SELECT 1")
+    await page.get_by_role("button", name="Explain").click()
+    await expect(page.locator("pre[tabindex]")).to_have_text("== What is read ==\ntable orders")
+    await page.get_by_role("button", name="Run").click()
+    await page.locator("tbody tr").last.click()
+    await expect(page.locator(".tree")).to_contain_text("id: 1")
+
+
 async def test_a_schema_is_registered_after_its_check(origin: str, page: Page) -> None:
     await page.goto(f"{origin}/console/schemas/orders-value?tab=draft")
     draft = page.get_by_label("Schema", exact=True)

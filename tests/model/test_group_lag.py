@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from streamhouse.model.group_lag import (
     LagSample,
     PartitionLag,
     WaitingPartition,
+    group_health,
     records_per_s,
     since_ms,
     thinned,
@@ -115,6 +117,12 @@ def test_the_health_of_a_group() -> None:
     assert group_of([80, 0], before=[minute_ago], since=stands).health is GroupHealth.STUCK
     assert group_of([80], before=[minute_ago], since=stands, has_members=False).health is GroupHealth.STOPPED
     assert group_of([80], before=[minute_ago], has_members=False).health is GroupHealth.SHRINKING
+
+
+@pytest.mark.parametrize(("lag_ms", "health"), [(5_000, "steady"), (30_000, "growing"), (None, "growing")])
+def test_a_lag_that_rises_and_falls_with_commits_does_not_grow(lag_ms: int | None, health: str) -> None:
+    samples = [LagSample(NOW_MS - 60_000, 100, 1_000), LagSample(NOW_MS, 300, lag_ms)]
+    assert group_health(samples, has_members=True, is_stuck=False) == health
 
 
 def test_what_is_kept_says_the_same_as_what_was_measured() -> None:

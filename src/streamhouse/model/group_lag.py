@@ -33,6 +33,9 @@ TREND_MS: Final = 600_000
 TREND_RATIO: Final = 0.1
 """Relative change from which the lag counts as growing or shrinking."""
 
+BETWEEN_COMMITS_MS: Final = 30_000
+"""A group that is less behind has a lag that rises and falls with its commits: it is steady."""
+
 MAX_WAITING: Final = 1000
 """Maximum number of partitions per group whose progress is remembered."""
 
@@ -196,6 +199,9 @@ def group_health(samples: Sequence[LagSample], *, has_members: bool, is_stuck: b
         return GroupHealth.CAUGHT_UP
     if is_stuck:
         return GroupHealth.STUCK if has_members else GroupHealth.STOPPED
+    behind_ms = samples[-1].lag_ms
+    if behind_ms is not None and behind_ms < BETWEEN_COMMITS_MS:
+        return GroupHealth.STEADY
     recent = _recent(samples)
     before, now = recent[0].records, recent[-1].records
     if now > before * (1 + TREND_RATIO):

@@ -49,6 +49,15 @@ def test_our_own_errors_keep_their_words() -> None:
     assert problem == SqlDiagnostic(line=2, column=1, text="no schema", hint="register one")
 
 
+def test_an_error_of_a_python_worker_is_told_without_its_traceback() -> None:
+    text = (
+        "[PYTHON_EXCEPTION] An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
+        '  File "split_reader.py", line 109, in read_split\nImportError: cannot import name x\n'
+    )
+    (problem,) = diagnostics_of(PySparkException(text), "SELECT 1")
+    assert problem.text == "cannot import name x"
+
+
 def test_what_a_task_said_is_found_among_sparks_words() -> None:
     text = """Job aborted due to stage failure: Task 0 in stage 1.0 failed
 Traceback (most recent call last):

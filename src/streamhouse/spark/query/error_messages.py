@@ -30,6 +30,7 @@ _OTHER_WINDOWS: Final = re.compile(
     r"\b(?:TUMBLE|HOP|SESSION|WINDOW\s+(?:TUMBLING|HOPPING|SESSION))\s*\(", re.IGNORECASE
 )
 """How other systems write windows."""
+_TRACEBACK: Final = "Traceback (most recent call last)"
 MAX_TEXT: Final = 300
 
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
@@ -91,6 +92,8 @@ def _message(error: PySparkException) -> str:
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1]).strip()
+    if _TRACEBACK in text:
+        return root_cause(text)
     return _short(_CONDITION.sub("", _NOISE.sub("", text.strip())).split(";\n")[0].strip().rstrip("."))
 
 

@@ -15,7 +15,7 @@ function optionsOf(lines, format, width, height, isTime, isLog) {
   return {
     width, height, cursor: { sync: { key: "time" }, points: { size: 6 } }, scales: { x: { time: isTime }, y: isLog ? { distr: 3 } : { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.12 : 1] } },
     legend: { live: true },
-    series: [{ label: isTime ? "Time" : "", value: (_, value) => (value === null || value === undefined ? "–" : isTime ? clock(value) : String(value)) }, ...lines.map((each, index) => ({
+    series: [{ label: isTime ? "Time" : "Row", value: (_, value) => (value === null || value === undefined ? "–" : isTime ? clock(value) : String(value)) }, ...lines.map((each, index) => ({
       label: each.label, stroke: color(each.color ?? `--c${(index % 8) + 1}`), width: 1.7, spanGaps: true, points: { show: false },
       fill: lines.length < 3 ? `${color(each.color ?? `--c${(index % 8) + 1}`)}1c` : undefined, value: (_, value) => (value === null || value === undefined ? "–" : format(value)),
     }))],

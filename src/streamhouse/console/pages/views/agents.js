@@ -79,10 +79,10 @@ function Leases({ partitions, agents }) {
   const nodes = [...new Set([...agents.map((each) => each.node), ...partitions.map((each) => each.leader)])].filter((each) => each !== null).sort((a, b) => a - b);
   const lanes = [...nodes, null].map((node) => ({ node, held: partitions.filter((each) => each.leader === node) })).filter((each) => each.node !== null || each.held.length);
   const columns = [
-    { id: "at", label: "When", value: (row) => row.at, cell: (row) => time(row.at) },
+    { id: "at", label: "When", value: (row) => row.at, cell: (row) => html`<span class="nowrap">${time(row.at)}</span>` },
     { id: "place", label: "Partition", value: (row) => row.place, cell: (row) => html`<a class="name" href=${href(["topics", row.topic])}>${row.place}</a>` },
-    { id: "from", label: "From", value: (row) => named(row.from) },
-    { id: "to", label: "To", value: (row) => named(row.to) },
+    { id: "from", label: "From", value: (row) => named(row.from), cell: (row) => html`<span class="nowrap">${named(row.from)}</span>` },
+    { id: "to", label: "To", value: (row) => named(row.to), cell: (row) => html`<span class="nowrap">${named(row.to)}</span>` },
     { id: "epoch", label: "Epoch", right: true, value: (row) => row.epoch },
   ];
   return html`<${Card} title="Leases" actions=${html`<span class="muted small">${plural(partitions.length, "partition")}; grey ones have no lease now</span>`}>

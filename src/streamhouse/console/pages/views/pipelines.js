@@ -55,7 +55,7 @@ function PipelineList() {
     { id: "target", label: "Writes", value: (row) => row.target || "–" },
     { id: "rate", label: "Rows/s", right: true, value: (row) => row.status.processed_rate ?? -1, cell: (row) => short(row.status.processed_rate) },
     { id: "lag", label: "Lag", right: true, value: (row) => row.status.lag_records ?? -1, cell: (row) => number(row.status.lag_records) },
-    { id: "dead", label: "Dead letters", right: true, value: (row) => row.status.dead_letters, cell: (row) => number(row.status.dead_letters) },
+    { id: "dead", label: "Dead letters", right: true, value: (row) => row.status.dead_letters, cell: (row) => html`<${DeadLetters} of=${row} />` },
     { id: "error", label: "Last error", fill: true, value: (row) => row.status.error ?? "", cell: (row) => html`<span class="clip">${row.status.error ?? ""}</span>` },
   ];
   return html`<${PageHead} title="Pipelines" about=${all.data && `${plural(all.data.pipelines.length, "pipeline")}${all.data.supervisors ? ` · ${plural(all.data.supervisors.length, "supervisor")}` : ""}`}
@@ -98,15 +98,24 @@ function PipelinePage({ name }) {
       { id: "text", label: "Text", value: (row) => row.text, cell: (row) => html`<span class="break">${row.text}</span>` }]} />`}</${Loaded}></${Card}>`;
 }
 
-function Status({ of: { status } }) {
+// The topic of records that a pipeline could not decode.
+const deadLettersOf = ({ name, options }) => options.dead_letters ?? `${name}.dead-letters`;
+
+function DeadLetters({ of }) {
+  const count = of.status.dead_letters;
+  return count ? html`<a class="nowrap" href=${href(["topics", deadLettersOf(of)], { tab: "records" })}><${Badge} kind="warn">${number(count)}</${Badge}></a>` : number(count);
+}
+
+function Status({ of }) {
+  const { status } = of;
   return html`${status.error && html`<${Notice} kind="bad">${status.error}</${Notice}>`}
     <div class="tiles">
       <${Tile} label="Rows in" value=${short(status.input_rate)} unit="/s" note=${`${number(status.rows_in)} since the start`} />
       <${Tile} label="Processed" value=${short(status.processed_rate)} unit="/s" note=${`batch ${number(status.batch_id)} took ${duration(status.batch_ms)}`} />
       <${Tile} label="Lag" value=${number(status.lag_records)} unit="records" note=${status.watermark_ms ? `watermark ${time(status.watermark_ms)}` : "no watermark"} />
       <${Tile} label="State" value=${bytes(status.state_bytes)} note=${`${number(status.state_rows)} rows`} />
-      <${Tile} label="Dead letters" value=${number(status.dead_letters)} note=${`${number(status.late_rows)} rows came too late`} />
-      <${Tile} label="Restarts" value=${number(status.restarts)} note=${status.told_at_ms ? `last told ${ago(status.told_at_ms)}` : "not told yet"} />
+      <${Tile} label="Dead letters" value=${html`<${DeadLetters} of=${of} />`} note=${`${number(status.late_rows)} rows came too late`} />
+      <${Tile} label="Restarts" value=${number(status.restarts)} note=${status.told_at_ms ? `last report ${ago(status.told_at_ms)}` : "no report yet"} />
     </div>`;
 }
 
@@ -117,5 +126,6 @@ function Facts({ of }) {
     <dt>Runs as</dt><dd>${of.runs_as ?? "–"}</dd><dt>Query</dt><dd class="mono">${of.query_id}</dd><dt>Starts at</dt><dd>${of.starting ?? "its offsets"}</dd><dt>Created</dt><dd>${time(of.created_at_ms)}</dd>
     ${Object.entries(of.options).map(([name, value]) => html`<dt key=${`${name}k`} class="mono">${name}</dt><dd key=${`${name}v`} class="mono">${value}</dd>`)}
     ${/^https?:/.test(link) && html`<dt>Spark</dt><dd><a href=${link} target="_blank" rel="noreferrer">Spark UI</a></dd>`}
-  </dl>${!Object.keys(of.options).length && html`<p class="muted small">No options.</p>`}</${Card}>`;
+    ${!Object.keys(of.options).length && html`<dt>Options</dt><dd>none</dd>`}
+  </dl></${Card}>`;
 }

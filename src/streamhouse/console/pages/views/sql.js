@@ -10,6 +10,7 @@ import { confirm } from "../ui/dialogs.js";
 import { saveQuery } from "./sql_save.js";
 import { Editor } from "../ui/editor.js";
 import { Action, Card, Choice, Copy, Empty, Failure, Notice, PageHead } from "../ui/parts.js";
+import { JsonTree } from "../ui/json_tree.js";
 import { Plot } from "../ui/plot.js";
 import { Table } from "../ui/table.js";
 
@@ -114,17 +115,23 @@ function History({ onChoose }) {
 const shown = (value) => (value === null || value === undefined ? "null" : typeof value === "object" ? stringify(value) : String(value));
 const isNumber = (value) => typeof value === "number" || typeof value === "bigint";
 
+// Plans and definitions: one column of text with lines.
+const isText = ({ columns, rows }) => columns.length === 1 && rows.length > 0 && rows.every((row) => String(row[columns[0].name]).includes("\n"));
+const textOf = ({ columns, rows }) => rows.map((row) => row[columns[0].name]).join("\n");
+
 function Result({ result }) {
   const [view, setView] = useQuery("view", "table");
   const rows = result.rows.map((row, index) => ({ row, index }));
   const columns = result.columns.map((each) => ({ id: each.name, label: each.name, right: result.rows.every((row) => isNumber(row[each.name])),
     value: ({ row }) => (isNumber(row[each.name]) ? row[each.name] : shown(row[each.name])), cell: ({ row }) => html`<span class="clip ${row[each.name] === null ? "muted" : ""}" title=${shown(row[each.name])}>${shown(row[each.name])}</span>` }));
   const csv = () => [result.columns.map((each) => each.name), ...result.rows.map((row) => result.columns.map((each) => shown(row[each.name])))].map((line) => line.map((each) => (/[",\n]/.test(each) ? `"${each.replaceAll('"', '""')}"` : each)).join(",")).join("\n");
+  if (isText(result)) return html`<${Card} title=${`In ${duration(result.elapsed_ms)}`} actions=${html`<${Copy} text=${() => textOf(result)} />`}>
+    ${(result.notes ?? []).map((each, index) => html`<p key=${index} class="muted small">${each}</p>`)}<pre class="code" tabindex="0">${textOf(result)}</pre></${Card}>`;
   return html`<${Card} flush title=${`${number(result.seen ?? result.rows.length)} rows in ${duration(result.elapsed_ms)}${result.truncated ? ", there are more" : ""}`} actions=${html`
       ${result.ticking && html`<span class="live">live</span>`}<${Copy} label="Copy as CSV" text=${csv} />
       ${["table", "plot"].map((each) => html`<button key=${each} type="button" class="button tiny ${view === each ? "" : "quiet"}" aria-pressed=${view === each} onClick=${() => setView(each)}>${each === "table" ? "Table" : "Plot"}</button>`)}`}>
     ${(result.notes ?? []).map((each, index) => html`<p key=${index} class="more muted">${each}</p>`)}
-    ${view === "plot" ? html`<div class="body"><${ResultPlot} result=${result} /></div>` : html`<${Table} label="Result" urlSort=${false} columns=${columns} rows=${rows} rowKey=${(row) => row.index} empty="No rows." />`}
+    ${view === "plot" ? html`<div class="body"><${ResultPlot} result=${result} /></div>` : html`<${Table} label="Result" urlSort=${false} columns=${columns} rows=${rows} rowKey=${(row) => row.index} detail=${({ row }) => html`<${JsonTree} value=${row} />`} empty="No rows." />`}
   </${Card}>`;
 }
 
