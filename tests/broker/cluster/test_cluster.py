@@ -1,6 +1,7 @@
 """Several agents on one pair of stores: who leads, how leadership moves, and what survives a death."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -12,7 +13,9 @@ from streamhouse.config import FlushSettings, WalSettings
 from streamhouse.config.fields import Address
 from streamhouse.errors import (
     AppendFailed,
+    CoordinatorLoading,
     LeaseLost,
+    NotCoordinator,
     NotLeader,
     OutOfOrderSequence,
     PredecessorRefused,
@@ -517,9 +520,7 @@ async def test_a_lease_whose_log_could_not_be_opened_goes_to_the_agent_that_shou
 async def test_groups_let_go_by_a_late_heartbeat_go_to_the_agent_that_should_coordinate_them(team: Team) -> None:
     first = await team.join()
     lease, groups = team.world.settings.lease, [f"readers-{number}" for number in range(20)]
-    assert not [
-        each for each in (await first.groups.fetch(dict.fromkeys(groups))).values() if isinstance(each, Exception)
-    ]
+    assert await coordinators(team, groups) == {first}
     team.world.metadata.refuse("renew_session", times=1000)
     await team.pass_time(lease.usable_s + 0.2)
     assert current(first).is_valid is False
@@ -527,11 +528,29 @@ async def test_groups_let_go_by_a_late_heartbeat_go_to_the_agent_that_should_coo
     team.world.metadata.heal()
     await team.pass_time(3)
     assert current(first).is_valid
+    assert await coordinators(team, groups) == {first, second}
+
+
+async def coordinators(team: Team, groups: Sequence[str]) -> set[Broker]:
+    """The agents that coordinate these groups, all of which answer."""
     by_session = {current(each).session.session_id: each for each in team.agents}
-    found = {group: by_session[(await first.groups.coordinator_of(group)).session_id] for group in groups}
-    assert set(found.values()) == {first, second}
+    found = {group: by_session[(await team.agents[0].groups.coordinator_of(group)).session_id] for group in groups}
     for group, agent in found.items():
-        assert not isinstance((await agent.groups.fetch({group: None}))[group], Exception)
+        assert not isinstance((await agent.groups.describe([group]))[group], NotCoordinator | CoordinatorLoading)
+    return set(found.values())
+
+
+async def test_groups_whose_lease_was_taken_without_an_answer_go_to_the_agent_that_should_coordinate_them(
+    team: Team,
+) -> None:
+    first, groups = await team.join(), [f"readers-{number}" for number in range(20)]
+    team.world.metadata.lose_answer("acquire", times=1000)
+    refused = (await first.groups.describe(groups)).values()
+    assert {type(each) for each in refused} == {CoordinatorLoading}
+    second = await team.join()
+    team.world.metadata.heal()
+    await team.pass_time(3)
+    assert await coordinators(team, groups) == {first, second}
 
 
 async def test_a_session_that_is_still_being_recovered_holds_up_nothing_in_the_next_one(team: Team) -> None:
