@@ -19,7 +19,22 @@ from streamhouse.errors import (
     UnknownMember,
 )
 from streamhouse.model.group import OFFSETS_TOPIC, GroupState, shard_of
-from tests.broker.groups.scene import SESSION_S, Agent, Scene, at, caller, committed, join, open_scene, settle, sync
+from streamhouse.model.names import SessionId
+from streamhouse.stores.metadata.base import NewSession
+from tests.broker.groups.scene import (
+    ADDRESS,
+    ORDERS,
+    SESSION_S,
+    Agent,
+    Scene,
+    at,
+    caller,
+    committed,
+    join,
+    open_scene,
+    settle,
+    sync,
+)
 
 
 async def state_of(agent: Agent, group_id: str = "g") -> GroupState:
@@ -319,6 +334,16 @@ async def test_the_internal_topic_appears_with_the_first_group_and_keeps_its_sha
     [internal] = [topic for topic in await scene.database.topics() if topic.name == OFFSETS_TOPIC]
     assert internal.partitions == 16
     assert len(await agent.groups.list()) == 20
+
+
+async def test_a_shard_of_an_earlier_session_is_taken_again_under_the_next(scene: Scene, agent: Agent) -> None:
+    await agent.groups.commit("g", MemberRef(), at(1))
+    before = agent.current_session.session.session_id
+    another = NewSession(session_id=SessionId("s-next"), kafka=ADDRESS, http=ADDRESS, ttl_ms=10**9)
+    agent.current_session.session = await scene.database.open_session(another)
+    await scene.database.end_session(before)
+    assert await agent.groups.commit("g", MemberRef(), at(2)) == {ORDERS[0]: None}
+    assert await committed(agent.groups) == [2]
 
 
 async def test_losing_one_shard_leaves_the_others_alone(scene: Scene, agent: Agent) -> None:

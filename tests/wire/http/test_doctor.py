@@ -197,7 +197,9 @@ async def test_objects_of_sessions_that_the_database_does_not_know_are_told_with
 async def test_an_object_store_that_was_emptied_or_changed_below_the_agent_is_told(
     world: World, broker: Broker, http: httpx.AsyncClient
 ) -> None:
-    assert (await examine(http))["identity"]["verdict"] == "ok"
+    told = (await examine(http))["identity"]
+    limits_s = world.settings.cluster.generation_s + world.settings.lease.renew_s
+    assert (told["verdict"], told["figures"]["unnoticed_commits_s"]) == ("ok", limits_s)
     await world.bucket.delete(CLUSTER_KEY)
     told = (await examine(http))["identity"]
     assert told["verdict"] == "failure"

@@ -211,7 +211,8 @@ class HealthCheck:
     async def _look_at_identity(self) -> Check:
         """Check that the stores belong together, as at the start of an agent; the error is the text of a failure."""
         await self._identity.check()
-        generation_s = self._dependencies.settings.cluster.generation_s
+        settings = self._dependencies.settings
+        generation_s = settings.cluster.generation_s + settings.lease.renew_s  # looked at with every heartbeat
         text = (
             f"database and object store belong together: cluster {self._identity.cluster_id}; of a copy of the "
             f"database that is restored after a kill, records may be missing unnoticed of Spark commits of the last "
