@@ -23,6 +23,7 @@ from streamhouse.errors import (
     SessionLost,
     Unavailable,
 )
+from streamhouse.model.fetch import PartitionFetch
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import ORDERS, World, batch, current, fetch, idempotent, produce, settle, values_of
@@ -343,6 +344,20 @@ async def test_a_paused_agent_acknowledges_nothing_after_its_lease(team: Team) -
     gate.set()
     with pytest.raises(AppendFailed):
         await acked
+
+
+async def test_a_long_poll_is_sent_on_when_the_heartbeat_is_late_for_another_agent_may_lead(team: Team) -> None:
+    first, _ = await team.join(), await team.join()
+    await team.topic()
+    (name, *_) = await team.led_by(first)
+    await team.produce(name, b"a")
+    wanted = [PartitionFetch(name, 1, 1000)]
+    polling = asyncio.ensure_future(first.fetch(wanted, max_bytes=1000, min_bytes=1, max_wait_s=60))
+    team.world.metadata.refuse("renew_session", times=1000)
+    await team.pass_time(team.world.settings.lease.usable_s + 0.2)
+    assert polling.done()
+    (told,) = await polling
+    assert isinstance(told.error, LeaseLost)
 
 
 async def test_a_zombie_learns_of_its_death_from_the_seal(team: Team) -> None:
