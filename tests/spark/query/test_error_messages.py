@@ -68,3 +68,9 @@ Driver stacktrace:"""
     assert root_cause(text) == "records are gone; partition=a-0"
     assert root_cause("x\nValueError: not a number\n  at org.apache.spark") == "not a number"
     assert root_cause("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012") == "Division by zero."
+    trace = (
+        "An error occurred while calling o39.getResult.\n: org.apache.spark.SparkException: Exception thrown: \n"
+        "\tat org.apache.X.y(X.scala:70)\nCaused by: org.apache.spark.SparkException: Job aborted\n"
+        "\tat org.apache.X.y(X.scala:70)\nCaused by: java.lang.RuntimeException: x is no Parquet file\n\t... 28 more"
+    )
+    assert root_cause(trace) == "x is no Parquet file"

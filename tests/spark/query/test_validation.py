@@ -215,6 +215,13 @@ def test_statements_from_the_wire_are_judged_before_anything_is_made_of_them(che
     assert "through agents" in result.problems[0].text
 
 
+@pytest.mark.parametrize("value", ["current_user()", "user", "'${env:HOME}'", "xpath_string(customer, 'a')"])
+def test_definitions_are_judged_whoever_applies_them(check: Checker, value: str) -> None:
+    (result,) = check(f"{VIEW} KEY (x) AS SELECT {value} AS x FROM STREAM(orders)")
+    assert "through agents" in result.problems[0].text
+    assert "leave it out" in result.problems[0].hint
+
+
 @pytest.mark.parametrize("source", ["orders", "STREAM(orders)"])
 def test_a_view_of_one_row_needs_no_key(check: Checker, source: str) -> None:
     (result,) = check(f"CREATE MATERIALIZED VIEW totals AS SELECT count(*) AS orders FROM {source};")

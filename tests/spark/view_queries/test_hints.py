@@ -367,6 +367,20 @@ CASES: Final = [
             ANEW,
         ],
     ),
+    # --- types
+    (
+        f"{VIEW} AS SELECT DISTINCT map('n', n) AS m FROM STREAM(plays)",
+        "SELECT the columns and GROUP BY them, in place of DISTINCT",
+        [f"{VIEW} AS SELECT map('n', n) AS m FROM STREAM(plays) GROUP BY map('n', n)"],
+    ),
+    (
+        f"{VIEW} AS SELECT parse_json(user) AS j, count(*) AS c FROM STREAM(plays) GROUP BY parse_json(user)",
+        "GROUP BY to_json(column)",
+        [
+            f"{VIEW} AS SELECT to_json(parse_json(user)) AS j, count(*) AS c FROM STREAM(plays)"
+            " GROUP BY to_json(parse_json(user))"
+        ],
+    ),
     # --- output modes
     (
         f"{VIEW} WITH (output = 'append') AS SELECT user, count(*) AS c FROM STREAM(plays) GROUP BY user",

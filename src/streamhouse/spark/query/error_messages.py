@@ -26,6 +26,8 @@ _CONDITION: Final = re.compile(r"^\s*\[[A-Z0-9_.]+\]\s*")
 _NOISE: Final = re.compile(r"\s*(?:SQLSTATE: \w+.*|;? ?line \d+ pos \d+.*|== SQL.*)", re.DOTALL)
 _OURS: Final = re.compile(r"streamhouse\.errors\.[\w.]+: ([^\n]+)")
 _PYTHON: Final = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): ([^\n]+)", re.MULTILINE)
+_JAVA: Final = re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)+[\w$]+: ([^\n]+)", re.MULTILINE)
+"""A stack trace, as an error of the bridge to the JVM has it: it ends with the root cause."""
 _OTHER_WINDOWS: Final = re.compile(
     r"\b(?:TUMBLE|HOP|SESSION|WINDOW\s+(?:TUMBLING|HOPPING|SESSION))\s*\(", re.IGNORECASE
 )
@@ -82,9 +84,8 @@ def root_cause(text: str) -> str:
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1]).strip()
-    python = _PYTHON.findall(text)
-    cause = str(python[-1]) if python else _CONDITION.sub("", _NOISE.sub("", text.strip()))
-    return _short(cause.strip())
+    causes = _PYTHON.findall(text) or _JAVA.findall(text)
+    return _short(_CONDITION.sub("", _NOISE.sub("", str(causes[-1] if causes else text).strip())).strip())
 
 
 def _message(error: PySparkException) -> str:
@@ -268,6 +269,8 @@ _HINTS: Final = {
     "Distinct aggregations are not supported": "cardinality(collect_set(column)), or approx_count_distinct(column)",
     "Streaming query is not allowed in subquery": STREAM_IN_SUBQUERY,
     "Union between streaming and batch": "read both with STREAM(…)",
+    "Cannot have MAP type columns in a set operation": "SELECT the columns and GROUP BY them, in place of DISTINCT",
+    '"VARIANT" is not an orderable data type': "GROUP BY to_json(column)",
 }
 
 

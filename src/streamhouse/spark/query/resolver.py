@@ -143,6 +143,8 @@ def analyze(
     session = spark if is_own else _session_for(spark, text, is_untrusted=is_untrusted)
     sources = _sources(session, text, catalog, reading, is_untrusted=is_untrusted)
     frame, needed = analyze_empty(session, text, sources, reading)
+    if is_untrusted:
+        check_analyzed(frame, text)
     reads = tuple(source.read(needed[source.name]) for source in sources if source.name in needed)
     return ResolvedQuery(frame=frame, reads=reads)
 
