@@ -1,6 +1,7 @@
 """What every metadata store must do for users, keys, access rules, roles, quotas and delegation tokens."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -109,13 +110,17 @@ class SecurityContract(MetadataScene):
             await store.put_credentials("bob", upserts=[SHA_256], max_users=1)
         assert [user.name for user in await store.users()] == ["alice"]
 
-    async def test_a_deleted_user_leaves_no_key_and_no_role(self, store: MetadataStore) -> None:
+    async def test_a_deleted_user_leaves_no_key_no_delegation_token_and_no_role(self, store: MetadataStore) -> None:
         await store.put_credentials("alice", upserts=[SHA_256], max_users=10)
         await store.add_key(KEY, max_keys=10)
+        others = replace(TOKEN, token_id="t2", owner=BOB)
+        for token in (replace(TOKEN, owner=ALICE), others):
+            await store.put_delegation_token(token, max_tokens=10)
         await store.change_role("readers", added=[ALICE, BOB])
         assert await store.delete_user("alice")
         assert not await store.delete_user("alice")
         assert (await store.find_user("alice"), await store.keys()) == (None, [])
+        assert await store.delegation_tokens() == [others]
         assert await store.role_members() == {"readers": [BOB]}
 
     async def test_a_key_is_found_with_its_hash_and_listed_without(self, store: MetadataStore) -> None:

@@ -403,6 +403,7 @@ MAY_SCAN = {
     "forget_quota_usage": "a row for each agent",
     "list_delegation_tokens": "lists all tokens",
     "count_delegation_tokens": "counts all tokens, when there is a new one",
+    "delete_delegation_tokens_of": "looks at all tokens, when a user is deleted",
     "run_at_time": "counts the steps of its bisection",
     "epoch_end": "counts the steps of its bisection",
 }

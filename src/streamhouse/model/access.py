@@ -325,6 +325,8 @@ class Caller:
     tenant: str = ""
     credential: CredentialRef | None = field(default=None, compare=False, repr=False)
     """The stored credential, if there is one. Once it is deleted, the caller is no longer authenticated."""
+    is_delegated: bool = False
+    """Whether a process of the cluster acts for this user, with a token that it was given for a query or a pipeline."""
 
     def __str__(self) -> str:
         return f"{self.principal}@{self.host}" if self.host else str(self.principal)

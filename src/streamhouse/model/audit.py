@@ -24,7 +24,8 @@ class AuditKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEvent:
-    """`count` events of this kind happened within a second; `at_ms` is the time of the first."""
+    """Of an administrative act, `request` is the operation of the interface that was used, and `details` what it
+    changes: users, keys, rules, members, limits."""
 
     kind: AuditKind
     outcome: Outcome
@@ -33,6 +34,8 @@ class AuditEvent:
     listener: str = ""
     operation: str = ""
     resource: str = ""
+    request: str = ""
+    details: str = ""
 
     def fields(self) -> dict[str, str]:
         """The non-empty fields."""
@@ -44,11 +47,14 @@ class AuditEvent:
             "listener": self.listener,
             "operation": self.operation,
             "resource": self.resource,
+            "request": self.request,
+            "details": self.details,
         }
         return {name: value for name, value in named.items() if value}
 
     def as_json(self, *, at_ms: int, count: int, agent: str) -> bytes:
-        """The event as a record of the audit topic."""
+        """The event as a record of the audit topic: `count` events like this happened within a second, the first of
+        them at `at_ms`."""
         return json.dumps({"at_ms": at_ms, **self.fields(), "count": count, "agent": agent}).encode()
 
 

@@ -82,6 +82,7 @@ class ClusterTokens:
             host=claims.host,
             # A process has the secret as long as it lives, so its connections don't expire.
             expires_at_ms=None if claims.kind in PROCESS_KINDS else claims.expires_at_ms,
+            is_delegated=claims.kind not in PROCESS_KINDS,
         )
 
     def _signature(self, body: str) -> bytes:

@@ -106,9 +106,9 @@ class RequestAccess:
     def require_process(self, *kinds: str) -> None:
         self._security.access.check_process(self.caller, *kinds)
 
-    def acts(self) -> AbstractContextManager[Acts]:
-        """Collect the administrative acts of the request."""
-        return self._security.audit.acts()
+    def acts(self, request: str) -> AbstractContextManager[Acts]:
+        """Collect the administrative acts of the request, whose name the interface gives."""
+        return self._security.audit.acts(request)
 
     def forget(self, operation: Operation, kind: ResourceType, name: str) -> None:
         """The request does this no longer."""

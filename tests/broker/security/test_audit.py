@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from streamhouse.broker.security.audit import AuditLog
+from streamhouse.broker.security.audit import AuditLog, describe_acts
 from streamhouse.config import SecuritySettings
 from streamhouse.errors import Unavailable
 from streamhouse.model.access import USER, Caller, Principal
@@ -113,16 +113,30 @@ async def test_the_log_alone_is_enough(topic: Topic, caplog: pytest.LogCaptureFi
 
 async def test_acts_of_a_request_are_recorded_with_what_became_of_them(topic: Topic) -> None:
     audit = AuditLog(ON, clock=ManualClock(5000))
-    with audit.acts() as acts:
+    with audit.acts("CreateTopics") as acts:
         audit.administered(ALICE, "create", "topic orders", name="orders")
         audit.administered(ALICE, "create", "topic clicks", name="clicks")
         acts.end(lambda name: name == "clicks")
-    with suppress(Unavailable), audit.acts():
+    with suppress(Unavailable), audit.acts("DeleteTopics"):
         audit.administered(ALICE, "delete", "topic orders", name="orders")
         raise Unavailable("away")
     await audit.flush(topic.publish, agent="a:9092")
-    assert [(each["operation"], each["resource"], each["outcome"]) for each in topic.events] == [
-        ("create", "topic orders", "succeeded"),
-        ("create", "topic clicks", "failed"),
-        ("delete", "topic orders", "failed"),
+    assert [(each["request"], each["operation"], each["resource"], each["outcome"]) for each in topic.events] == [
+        ("CreateTopics", "create", "topic orders", "succeeded"),
+        ("CreateTopics", "create", "topic clicks", "failed"),
+        ("DeleteTopics", "delete", "topic orders", "failed"),
     ]
+
+
+async def test_details_are_those_of_the_request_and_bounded(topic: Topic) -> None:
+    audit = AuditLog(ON, clock=ManualClock(5000))
+    with audit.acts("x" * 1000) as acts:
+        audit.administered(ALICE, "alter", "cluster kafka-cluster", name="kafka-cluster")
+        describe_acts("user bob", *(f"rule {number}" for number in range(100_000)))
+        acts.end()
+    describe_acts("nobody's")
+    await audit.flush(topic.publish, agent="a:9092")
+    [event] = topic.events
+    assert len(str(event["request"])) == 200
+    assert str(event["details"]).startswith("user bob; rule 0; rule 1; ")
+    assert len(str(event["details"])) == 1001

@@ -1,12 +1,12 @@
 """Users, keys, access rules, roles and quotas over HTTP."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import httpx
 import pytest
 
-from streamhouse.model.access import Operation, ResourceType
+from streamhouse.model.access import USER, Operation, Principal, ResourceType
 from tests.broker.conftest import MakeWorld
 from tests.wire.security import ADMIN, Headers, SecureWorld, basic, bearer, secure_world, serving
 
@@ -65,6 +65,30 @@ async def test_users_change_their_own_password_and_no_other(admin: httpx.AsyncCl
     assert (await http.put(f"/v1/users/{ADMIN}/password", json=change, headers=second)).status_code == 403
     assert (await http.put("/v1/users/nobody/password", json=change, headers=second)).status_code == 403
     assert (await admin.put("/v1/users/nobody/password", json=change)).status_code == 404
+
+
+async def test_what_expires_or_was_lent_makes_no_credentials_that_last(
+    secure: SecureWorld, admin: httpx.AsyncClient, http: httpx.AsyncClient
+) -> None:
+    """A key that got into wrong hands, or the token of a query, is over when it expires."""
+    await admin.post("/v1/users", json=ALICE)
+    alice = basic("alice", "first secret")
+    lasting, expiring = [
+        bearer((await http.post("/v1/keys", json=body, headers=alice)).json()["api_key"])
+        for body in ({}, {"ttl_s": 60})
+    ]
+    assert secure.broker.security.tokens is not None
+    lent = bearer(secure.broker.security.tokens.make(Principal(USER, "alice")))
+    assert (await http.get("/v1/whoami", headers=lent)).json()["principal"] == "User:alice"
+    for headers, may_make_keys in ((lasting, True), (expiring, False), (lent, False)):
+        made = await http.post("/v1/keys", json={"ttl_s": 1}, headers=headers)
+        assert made.status_code == (201 if may_make_keys else 403)
+        changed = await http.put("/v1/users/alice/password", json={"password": "third secret"}, headers=headers)
+        assert changed.status_code == 403
+    assert (await http.get("/v1/whoami", headers=alice)).status_code == 200
+    admins = bearer(secure.broker.security.tokens.make(Principal(USER, ADMIN)))
+    for path, body in (("/v1/users", {**ALICE, "name": "bob"}), ("/v1/acls", {"acls": [RULE]}), ("/v1/keys", {})):
+        assert (await http.post(path, json=body, headers=admins)).status_code == 403, path
 
 
 async def test_users_have_keys_of_their_own(admin: httpx.AsyncClient, http: httpx.AsyncClient) -> None:
@@ -177,3 +201,40 @@ async def test_records_are_published_only_with_schemas_that_the_caller_may_read(
     told = [{**each.json(), "request_id": ""} for each in (hidden, unknown)]
     assert str(told[0]).replace(f"id {made}", "id") == str(told[1]).replace(f"id {made + 1}", "id")
     assert (await publish(reader, made)).status_code == 200
+
+
+async def test_the_audit_log_says_what_was_changed(
+    secure: SecureWorld, admin: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    await admin.post("/v1/users", json=ALICE)
+    await admin.post("/v1/users", json=ALICE)  # it exists
+    key = (await admin.post("/v1/keys", json={"principal": "User:alice"})).json()["key"]["key_id"]
+    await admin.post("/v1/acls", json={"acls": [RULE, {**RULE, "permission": "deny", "host": "10.0.0.0/8"}]})
+    await admin.delete("/v1/acls?principal=User:alice&permission=deny")
+    await admin.post("/v1/roles/readers/members", json={"add": ["User:alice"]})
+    await admin.put("/v1/quotas", json={"entity": {"user": "alice"}, "limits": {"producer_byte_rate": 1024}})
+    await admin.delete(f"/v1/keys/{key}")
+    await admin.delete("/v1/users/alice")
+    caplog.set_level("INFO", "streamhouse.audit")
+    caplog.clear()
+    await secure.broker.security.audit.flush(nowhere, agent="a:9092")
+    facts = [vars(each) for each in caplog.records]
+    assert [(each["request"], each["details"], each["outcome"]) for each in facts] == [
+        ("POST /v1/users", "user alice", "succeeded"),
+        ("POST /v1/users", "user alice", "failed"),
+        ("POST /v1/keys", f"key {key} of User:alice", "succeeded"),
+        (
+            "POST /v1/acls",
+            "allow User:alice read topic orders; deny User:alice read topic orders from 10.0.0.0/8",
+            "succeeded",
+        ),
+        ("DELETE /v1/acls", "deny User:alice read topic orders from 10.0.0.0/8", "succeeded"),
+        ("POST /v1/roles/readers/members", "role readers; with User:alice", "succeeded"),
+        ("PUT /v1/quotas", "user alice: producer_byte_rate=1024", "succeeded"),
+        (f"DELETE /v1/keys/{key}", f"key {key}", "succeeded"),
+        ("DELETE /v1/users/alice", "user alice", "succeeded"),
+    ]
+    assert "first secret" not in str(facts)
+
+
+async def nowhere(_: Sequence[bytes]) -> None: ...

@@ -12,7 +12,7 @@ from typing import Final
 
 from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.security.acl_index import AclIndex, AclPolicy, callers_principals
-from streamhouse.broker.security.audit import AuditLog
+from streamhouse.broker.security.audit import AuditLog, describe_acts
 from streamhouse.errors import (
     AccessDenied,
     DelegationTokenAccessDenied,
@@ -66,6 +66,16 @@ ADMINISTRATIVE: Final = frozenset(
     }
 )
 
+NOT_DELEGATED: Final = frozenset(
+    {
+        (Operation.ALTER, ResourceType.CLUSTER),
+        (Operation.ALTER_CONFIGS, ResourceType.CLUSTER),
+        (Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
+        (Operation.CREATE_TOKENS, ResourceType.USER),
+    }
+)
+"""What no query and no pipeline does for a user: who gets hold of its token makes no credentials that outlive it."""
+
 Decisions = dict[tuple[Operation, Resource], bool]
 CallerKey = tuple[Principal, tuple[Principal, ...], str]
 
@@ -114,6 +124,8 @@ class AccessControl:
             return False
         if not self.is_enabled:
             return True
+        if caller.is_delegated and (operation, resource.type) in NOT_DELEGATED:
+            return False
         decisions = self._decisions.get((caller.principal, caller.groups, caller.host))
         if decisions is not None and (decided := decisions.get((operation, resource))) is not None:
             return decided
@@ -188,6 +200,7 @@ class AccessControl:
     async def add_acls(self, acls: Sequence[Acl]) -> None:
         """Add rules, all or none; they hold here when this returns, and on other agents a moment later."""
         self._require_enabled()
+        describe_acts(*acls)
         for acl in acls:
             check_acl(acl)
         await self._metadata.add_acls(acls, max_acls=self._settings.max_acls)
@@ -197,6 +210,7 @@ class AccessControl:
         """Delete the rules that each filter selects, and return them."""
         self._require_enabled()
         deleted = await self._metadata.delete_acls(filters)
+        describe_acts(*(acl for each in deleted for acl in each))
         await self.load()
         return deleted
 
@@ -213,6 +227,7 @@ class AccessControl:
         for member in (*added, *removed):
             if member.kind == ROLE:
                 raise InvalidAcl(f"members of a role are users and groups; member={member}")
+        describe_acts(f"role {role}", *(f"with {each}" for each in added), *(f"without {each}" for each in removed))
         await self._metadata.change_role(role, added=added, removed=removed)
         await self.load()
 

@@ -9,7 +9,7 @@ most `security.audit_buffer_events` wait; the log has every line.
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -26,6 +26,8 @@ log = logging.getLogger("streamhouse.audit")
 
 INTERVAL_S: Final = 1.0
 BATCH_EVENTS: Final = 500
+MAX_REQUEST_CHARS: Final = 200
+MAX_DETAILS_CHARS: Final = 1000
 SUPPRESSED: Final = AuditEvent(kind=AuditKind.SUPPRESSED, outcome=Outcome.ALLOWED, principal="")
 
 Publish = Callable[[Sequence[bytes]], Awaitable[None]]
@@ -41,19 +43,37 @@ class _Line(NamedTuple):
 class Acts:
     """The administrative acts of one request, each with the name of what it is about."""
 
-    def __init__(self, record: Callable[[AuditEvent], None]) -> None:
+    def __init__(self, record: Callable[[AuditEvent], None], request: str = "") -> None:
         self._record = record
+        self._request = request[:MAX_REQUEST_CHARS]
+        self._details = ""
         self.events: dict[AuditEvent, str] = {}
         self.is_over = False
+
+    def describe(self, details: Iterable[object]) -> None:
+        for each in details:
+            if len(self._details) > MAX_DETAILS_CHARS:
+                break
+            self._details += f"; {each}" if self._details else str(each)
 
     def end(self, has_failed: Callable[[str], bool] = lambda _: False) -> None:
         """Record what became of the acts; `has_failed` is asked with the name of each."""
         self.is_over = True
+        details = self._details
+        if len(details) > MAX_DETAILS_CHARS:
+            details = f"{details[:MAX_DETAILS_CHARS]}…"
         for event, name in self.events.items():
-            self._record(replace(event, outcome=Outcome.FAILED if has_failed(name) else Outcome.SUCCEEDED))
+            outcome = Outcome.FAILED if has_failed(name) else Outcome.SUCCEEDED
+            self._record(replace(event, outcome=outcome, request=self._request, details=details))
 
 
 _acts_of_request: Final[ContextVar[Acts | None]] = ContextVar("acts_of_request", default=None)
+
+
+def describe_acts(*details: object) -> None:
+    """Say what exactly the request that is being served changes; never a secret."""
+    if (acts := _acts_of_request.get()) is not None:
+        acts.describe(details)
 
 
 class AuditLog:
@@ -107,9 +127,10 @@ class AuditLog:
             acts.events[event] = name
 
     @contextmanager
-    def acts(self) -> Iterator["Acts"]:
-        """Collect the administrative acts of a request; an error that leaves the body is their outcome."""
-        acts = Acts(self._record)
+    def acts(self, request: str) -> Iterator["Acts"]:
+        """Collect the administrative acts of a request; an error that leaves the body is their outcome. `request` is
+        the interface's own name of it."""
+        acts = Acts(self._record, request)
         token = _acts_of_request.set(acts)
         try:
             yield acts

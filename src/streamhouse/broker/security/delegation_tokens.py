@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.security.audit import describe_acts
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Principal
 from streamhouse.model.credentials import DelegationToken
@@ -66,6 +67,7 @@ class DelegationTokens:
             expires_at_ms=min(max_at_ms, now_ms + self.renewal_ms),
             max_at_ms=max_at_ms,
         )
+        describe_acts(f"delegation token {token.token_id} of {owner}")
         await self._metadata.put_delegation_token(token, max_tokens=self._settings.max_delegation_tokens)
         return token
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.security.audit import describe_acts
 from streamhouse.errors import QuotaExceeded, StreamhouseError
 from streamhouse.model.quota import (
     CONNECTION_CREATION_RATE,
@@ -128,6 +129,10 @@ class Quotas:
         check_quota(quota)
         check_quota(Quota(entity=entity, limits=dict.fromkeys(changes, 1.0)))  # also names that are removed
         if not dry_run:
+            named = " ".join(f"{kind} {name or '<default>'}" for kind, name in entity.parts().items())
+            describe_acts(
+                *(f"{named}: {name}={'none' if value is None else f'{value:g}'}" for name, value in changes.items())
+            )
             await self._metadata.put_quota(quota, max_quotas=self._settings.max_quotas)
             await self.load()
         return quota

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from streamhouse.broker.dependencies import Dependencies
+from streamhouse.broker.security.audit import describe_acts
 from streamhouse.broker.security.decoys import Decoys
 from streamhouse.errors import InvalidCredentials, NotAuthenticated, TooManyLogins, UnknownKey, UnknownUser
 from streamhouse.model.access import USER, CredentialKind, CredentialRef, Principal
@@ -96,6 +97,7 @@ class Users:
     async def create(self, name: str, password: str, *, is_new: bool = True) -> None:
         """Create a user who can log in with every mechanism, or without `is_new` give one another password."""
         check_user_name(name)
+        describe_acts(f"user {name}")
         check_password(password)
         iterations = self._settings.scram_iterations
         make = partial(make_credential, password=password, iterations=iterations, random_bytes=secrets.token_bytes)
@@ -112,6 +114,8 @@ class Users:
     ) -> None:
         """Kafka's AlterUserScramCredentials (KIP-554): `upserts` are mechanism, salt, salted password, iterations."""
         check_user_name(name)
+        describe_acts(*(f"user {name}: {mechanism}" for mechanism, *_ in upserts))
+        describe_acts(*(f"user {name}: without {mechanism}" for mechanism in deletions))
         made = [
             credential_of(mechanism, salted, salt=salt, iterations=iterations)
             for mechanism, salt, salted, iterations in upserts
@@ -123,6 +127,7 @@ class Users:
 
     async def delete(self, name: str) -> None:
         """Delete a user, with its keys and roles; raise `UnknownUser`."""
+        describe_acts(f"user {name}")
         if not await self._metadata.delete_user(name):
             raise UnknownUser(name)
         self.forget()
@@ -158,11 +163,13 @@ class Users:
             created_at_ms=now_ms,
             expires_at_ms=None if ttl_s is None else now_ms + round(ttl_s * 1000),
         )
+        describe_acts(f"key {key.key_id} of {principal}")
         await self._metadata.add_key(key, max_keys=self._settings.max_keys)
         return key, key_text(key.key_id, secret)
 
     async def revoke_key(self, key_id: str) -> None:
         """Revoke a key; raise `UnknownKey`."""
+        describe_acts(f"key {key_id}")
         if not await self._metadata.delete_key(key_id):
             raise UnknownKey(key_id)
         self.forget()

@@ -281,6 +281,7 @@ class Statements:
     insert_key: str
     delete_key: str
     delete_keys_of: str
+    delete_delegation_tokens_of: str
     list_role_members: str
     insert_role_member: str
     delete_role_member: str

@@ -161,7 +161,7 @@ class CallRunner:
                         if tenant := access.caller.tenant:
                             tenants.require_served(access.caller, name)
                             tenants.enter(tenant, request)
-                        with access.acts() as acts:
+                        with access.acts(name) as acts:
                             access.require_early(needs, partial(getattr, request))
                             async with access.watched():
                                 message = await throttle.measured(method(request, Call(timeout_s, len(raw), access)))

@@ -119,7 +119,7 @@ class Endpoint:
             )
         access = access_of(scope)
         async with access.watched():
-            with access.acts() as acts:
+            with access.acts(f"{request.method} {request.url.path}") as acts:
                 answer = await operation.handler(await self._check(request, operation, access))
                 acts.end()
             if tenant := access.caller.tenant:

@@ -32,7 +32,7 @@ def audited(
 
     @wraps(handle)
     async def handle_and_record(context: Context, request: R) -> HandlerResult:
-        with context.broker.security.audit.acts() as acts:
+        with context.broker.security.audit.acts(context.api) as acts:
             result = await handle(context, request)
         if isinstance(result, PendingResponse):
             return AuditedResponse(result, acts)

@@ -120,6 +120,7 @@ async def delete_user(tx: Transaction, name: str) -> bool:
 async def _delete_user(tx: Transaction, name: str) -> bool:
     principal = str(Principal(USER, name))
     await tx.change(tx.sql.delete_keys_of, {"principal": principal})
+    await tx.change(tx.sql.delete_delegation_tokens_of, {"owner": principal})
     await tx.change(tx.sql.delete_roles_of, {"member": principal})
     return await tx.change(tx.sql.delete_user, {"name": name}) > 0
 

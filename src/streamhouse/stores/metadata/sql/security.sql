@@ -150,6 +150,10 @@ ON CONFLICT (token_id) DO UPDATE SET expires_at_ms = excluded.expires_at_ms;
 -- A delegation token ends now.
 DELETE FROM delegation_tokens WHERE token_id = :token_id;
 
+-- name: delete_delegation_tokens_of
+-- The delegation tokens of a principal end now.
+DELETE FROM delegation_tokens WHERE owner = :owner;
+
 -- name: forget_delegation_tokens
 -- Delegation tokens that are over are removed.
 DELETE FROM delegation_tokens WHERE expires_at_ms <= :before_ms;

@@ -89,7 +89,7 @@ class Registry:
                 max_body_bytes=self._max_body_bytes,
                 access=access,
             )
-            with call.access.acts() as acts:
+            with call.access.acts(f"{request.method} {request.url.path}") as acts:
                 async with call.access.watched():
                     require(call, match.entry.needs)
                     answer = await match.entry.handler(call)

@@ -34,6 +34,7 @@ from streamhouse.model.access import (
     Acl,
     AclFilter,
     Caller,
+    CredentialKind,
     PatternType,
     Permission,
     Principal,
@@ -223,8 +224,9 @@ class SecurityCalls:
         return json_response(_user(await self._security.users.find(call.body.name)), status=201)
 
     async def change_password(self, call: Call[NoQuery, NewPassword]) -> Response:
-        name = call.path["user"]
-        if not _is_self(call.access.caller, Principal(USER, name)):
+        name, shown = call.path["user"], call.caller.credential
+        knows_password = shown is not None and shown.kind is CredentialKind.PASSWORD
+        if not (_is_self(call.caller, Principal(USER, name)) and knows_password):
             call.access.require_cluster(AclOperation.ALTER)
         await self._security.users.find(name)
         await self._security.users.create(name, call.body.password, is_new=False)
@@ -245,7 +247,7 @@ class SecurityCalls:
     async def create_key(self, call: Call[NoQuery, NewKey]) -> Response:
         caller = call.access.caller
         principal = caller.principal if call.body.principal is None else Principal.parse(call.body.principal)
-        if not _is_self(caller, principal):
+        if not _is_self(caller, principal) or _is_expiring_key(caller):
             call.access.require_cluster(AclOperation.ALTER)
         key, text = await self._security.users.create_key(
             principal, description=call.body.description, ttl_s=call.body.ttl_s
@@ -319,8 +321,14 @@ class SecurityCalls:
 
 
 def _is_self(caller: Caller, principal: Principal) -> bool:
-    """Whether this is the caller, who has proven it."""
-    return caller.principal == principal and not is_anonymous(principal)
+    """Whether this is the caller, who has proven it; a process that acts for a user hasn't."""
+    return caller.principal == principal and not is_anonymous(principal) and not caller.is_delegated
+
+
+def _is_expiring_key(caller: Caller) -> bool:
+    """Whether the caller has shown an API key that expires: one that it made would outlive it."""
+    shown = caller.credential
+    return shown is not None and shown.kind is CredentialKind.KEY and caller.expires_at_ms is not None
 
 
 def _user(user: User) -> UserView:
