@@ -435,7 +435,10 @@ MUTATIONS: Final = {
         breaks=("an object was deleted that readers need",), apply=sweep_takes_objects_of_live_sessions, profile="calm"
     ),
     "WAL entries are not checked": Mutation(
-        breaks=("a batch was read that was never sent",), apply=wal_entries_not_checked, profile="power"
+        breaks=("a batch was read that was never sent",),
+        apply=wal_entries_not_checked,
+        profile="power",
+        is_rare=True,
     ),
     "blocks are not checked": Mutation(
         breaks=(

@@ -10,7 +10,7 @@ the search goes on with others: `make mutants` writes down what it finds.
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, count
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -53,12 +53,12 @@ class Found(NamedTuple):
     """Runs with the guard in place that failed all the same: no seed may."""
 
 
-def search(name: str, *, budget_s: float | None = None, is_controlled: bool = True) -> Found:
-    """Try the mutation's own seeds, and if a budget is given others after them for as long as it lasts. Not controlled:
-    whether the seed passes with the guard is left to another time."""
+def search(name: str, *, budget_s: float | None = None, seeds: int | None = None, is_controlled: bool = True) -> Found:
+    """Try the mutation's own seeds, or so many of them, and if a budget is given others after them for as long as it
+    lasts. Not controlled: whether the seed passes with the guard is left to another time."""
     until = time.monotonic() + (budget_s or 0)
     tried, fails = 0, list[Outcome]()
-    for seed in _seeds(name, is_endless=budget_s is not None):
+    for seed in islice(_seeds(name, is_endless=budget_s is not None), seeds):
         if budget_s is not None and tried and time.monotonic() >= until:
             break
         tried += 1

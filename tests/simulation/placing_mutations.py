@@ -62,6 +62,7 @@ PLACING_MUTATIONS: Final[Mapping[str, Mutation]] = {
         apply=unfinished_holds_go_on_under_their_epoch,
         profile="team-stores",
         tweaks=PLACING,
+        is_rare=True,
     ),
     "appends pass while a partition is held": Mutation(
         breaks=("an offset has two records",),

@@ -17,8 +17,10 @@ from streamhouse.spark.pipelines.query_builder import PipelineBuilder
 from streamhouse.spark.pipelines.runner_protocol import PipelineJob
 from tests.spark.lake.conftest import Make, Written, job, run
 from tests.support.agent import LiveAgent
+from tests.support.depth import scaled
 
 pytestmark = pytest.mark.spark
+CONNECTORS = [Connector.ICEBERG, Connector.DELTA, Connector.PARQUET]
 
 
 def created(agent: LiveAgent, table: Written) -> PipelineJob:
@@ -38,7 +40,7 @@ def ids_in(table: Written) -> list[int]:
     return sorted(row.id for row in table.read().collect())
 
 
-@pytest.mark.parametrize("connector", [Connector.ICEBERG, Connector.DELTA, Connector.PARQUET])
+@pytest.mark.parametrize("connector", scaled(quick=CONNECTORS[:1], nightly=CONNECTORS))
 def test_a_runner_of_the_dropped_pipeline_commits_nothing(
     spark: SparkSession, own_agent: LiveAgent, make: Make, tmp_path: Path, connector: Connector
 ) -> None:
@@ -64,7 +66,7 @@ def test_a_runner_of_the_dropped_pipeline_commits_nothing(
     assert ids_in(table) == [1, 1, 2]
 
 
-@pytest.mark.parametrize("connector", [Connector.ICEBERG, Connector.DELTA, Connector.PARQUET])
+@pytest.mark.parametrize("connector", scaled(quick=CONNECTORS[1:2], nightly=CONNECTORS))
 def test_a_runner_of_a_pipeline_that_nobody_creates_again_commits_nothing(
     spark: SparkSession, own_agent: LiveAgent, make: Make, tmp_path: Path, connector: Connector
 ) -> None:

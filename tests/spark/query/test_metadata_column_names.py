@@ -20,6 +20,7 @@ from streamhouse.spark.query.schema_inference import AgentCatalogBackend
 from streamhouse.spark.query.validation import validate
 from tests.spark.conftest import Read
 from tests.support.agent import LiveAgent
+from tests.support.depth import scaled
 
 pytestmark = pytest.mark.spark
 
@@ -44,7 +45,7 @@ JSON_SCHEMA = {
 NUMBERS = itertools.count()
 
 
-@pytest.fixture(scope="module", params=["AVRO", "JSON"])
+@pytest.fixture(scope="module", params=scaled(quick=["AVRO"], nightly=["AVRO", "JSON"]))
 def registered(request: pytest.FixtureRequest, agent: LiveAgent) -> str:
     name = f"own-{request.param.lower()}"
     text = json.dumps(AVRO if request.param == "AVRO" else JSON_SCHEMA)

@@ -22,7 +22,7 @@ from .fake_worker import FakeWorker, fake_worker
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent.parent
-EXAMPLES = scaled(quick=2, nightly=20)
+EXAMPLES = scaled(quick=1, nightly=20)
 """Requests for each operation and phase: with quick depth enough to find what is commonly wrong."""
 
 

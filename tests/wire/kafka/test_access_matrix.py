@@ -33,6 +33,7 @@ from streamhouse.wire.kafka.sasl.exchanges import LoginPlace
 from streamhouse.wire.kafka.sasl.login import BEFORE_LOGIN, Login
 from streamhouse.wire.kafka.schema import Field, Response, fields_of
 from streamhouse.wire.listener import OpenListener, bind
+from tests.support.depth import scaled
 from tests.wire.kafka.talk import a_batch, a_broker, quick_settings
 
 assert handlers
@@ -202,7 +203,7 @@ async def grant(broker: Broker, needs: Sequence[Need], principal: Principal) -> 
 CASES: Final = [
     pytest.param(api, version, id=f"{api.name}-v{version}")
     for _, api in sorted(APIS.items())
-    for version in sorted({api.first, api.last})
+    for version in sorted(scaled(quick={api.last}, nightly={api.first, api.last}))
 ]
 
 

@@ -52,6 +52,7 @@ from streamhouse.wire.kafka.sasl.login import BEFORE_LOGIN
 from streamhouse.wire.kafka.schema import Field, Request, Response, fields_of
 from streamhouse.wire.kafka.tenants import REFUSED, Kind, UnclassifiedField, enter, kind_of, leave, plan_of
 from streamhouse.wire.listener import OpenListener, bind
+from tests.support.depth import scaled
 from tests.wire.kafka.sasl.logins import ScramClient, authenticate, handshake, plain
 from tests.wire.kafka.talk import (
     Client,
@@ -285,8 +286,13 @@ CASES: Final = [
     pytest.param(api, version, id=f"{api.name}-v{version}")
     for _, api in sorted(APIS.items())
     if api.key not in BEFORE_LOGIN
-    for version in sorted({api.first, api.last})
+    for version in sorted(scaled(quick={api.last}, nightly={api.first, api.last}))
 ]
+WAYS: Final = scaled(
+    quick=[("none", False), ("acls", True)],
+    nightly=[(authorization, is_populated) for authorization in ("none", "acls") for is_populated in (False, True)],
+)
+"""Who may do what, and whether the tenant has the same as its neighbour."""
 CHANGEABLE: Final = re.compile(
     r"(?:UUID\(')?[0-9a-f]{8}-[0-9a-f-]{27}(?:'\))?|port=\d+|(?:producer_id|log_append_time_ms|leader_epoch|[a-z_]*timestamp[a-z_]*)=-?\d+"
     r"|(?:member_id|leader|token_id)='[^']*'|hmac=b.*?(?=[,)])|memory at 0x[0-9a-f]+"
@@ -315,8 +321,7 @@ async def snapshot(broker: Broker, *, authorization: str) -> Any:
     )
 
 
-@pytest.mark.parametrize("is_populated", [False, True], ids=["nothing", "the-same"])
-@pytest.mark.parametrize("authorization", ["none", "acls"])
+@pytest.mark.parametrize(("authorization", "is_populated"), WAYS)
 @pytest.mark.parametrize(("api", "version"), CASES)
 async def test_a_tenant_can_not_tell_whether_there_is_another(
     tmp_path: Path, api: Api, version: int, authorization: str, *, is_populated: bool

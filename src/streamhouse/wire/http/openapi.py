@@ -14,8 +14,10 @@ GET /docs/…          the pages of the documentation
 No page loads anything from other hosts.
 """
 
+import asyncio
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Annotated, Any, Final
@@ -185,8 +187,13 @@ def operations(others: list[Operation[Any, Any]], site: Site) -> list[Operation[
     """`others` are all other operations of the document."""
     pages = {name: (PAGES / name).read_bytes() for name in TYPES}  # read once, at the start
 
+    @cache
+    def document() -> bytes:
+        """Made when somebody asks for it: that takes longer than all the rest of an HTTP port's start."""
+        return msgspec.json.encode(make_document(described))
+
     async def get_openapi(_: Call[NoQuery, None]) -> Response:
-        return Response(document, media_type=JSON)
+        return Response(await asyncio.to_thread(document), media_type=JSON)
 
     def api_part(name: str) -> Response:
         return Response(pages[name], media_type=TYPES[name], headers=HEADERS)
@@ -234,5 +241,5 @@ def operations(others: list[Operation[Any, Any]], site: Site) -> list[Operation[
             problems=(404,),
         ),
     ]
-    document = msgspec.json.encode(make_document([*others, *own]))
+    described = [*others, *own]
     return own
