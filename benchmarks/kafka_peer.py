@@ -52,7 +52,8 @@ class KafkaPeer(Peer):
 
     def prepare(self) -> list[str]:
         properties = self.folder / "server.properties"
-        properties.write_text(self._properties(controller_port=free_port()))
+        settings = self.settings(controller_port=free_port())
+        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         (self.folder / "log4j2.properties").write_text(LOGGING)
         self._format(str(properties))
         return self._java(*JVM_FLAGS, main=["kafka.Kafka", str(properties)])
@@ -68,7 +69,8 @@ class KafkaPeer(Peer):
         if done.returncode != 0:
             raise PeerFailed(f"kafka could not format its storage: {(done.stdout + done.stderr)[-500:]}")
 
-    def _properties(self, *, controller_port: int) -> str:
+    def settings(self, *, controller_port: int) -> dict[str, str]:
+        """The broker's properties."""
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
@@ -91,4 +93,4 @@ class KafkaPeer(Peer):
         }
         if self.is_synced:
             settings["log.flush.interval.messages"] = "1"
-        return "".join(f"{key}={value}\n" for key, value in settings.items())
+        return settings

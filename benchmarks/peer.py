@@ -49,6 +49,7 @@ class Peer(ABC):
     """A broker with a life of its own: `with KafkaPeer() as peer:` starts it and stops it."""
 
     name: ClassVar[str]
+    start_timeout_s: ClassVar[float] = START_TIMEOUT_S
 
     def __init__(self) -> None:
         self.host, self.port = HOST, free_port()
@@ -107,7 +108,7 @@ class Peer(ABC):
                     stderr=log,
                     start_new_session=True,
                 )
-            self._wait_until_it_answers(began + START_TIMEOUT_S)
+            self._wait_until_it_answers(began + self.start_timeout_s)
             self.startup_s = time.perf_counter() - began
         except BaseException:
             self.stop()
@@ -148,7 +149,7 @@ class Peer(ABC):
             if self._process is not None and self._process.poll() is not None:
                 raise PeerFailed(f"{self.name} ended with code {self._process.returncode}: {self._last_words()}")
             if time.perf_counter() > deadline:
-                raise PeerFailed(f"{self.name} gave no answer in {START_TIMEOUT_S:.0f} s: {self._last_words()}")
+                raise PeerFailed(f"{self.name} gave no answer in {self.start_timeout_s:.0f} s: {self._last_words()}")
             time.sleep(POLL_S)
 
     def _answers(self) -> bool:

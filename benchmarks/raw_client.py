@@ -21,6 +21,7 @@ VERSION: Final = {PRODUCE: 9, FETCH: 12, METADATA: 9, API_VERSIONS: 3, CREATE_TO
 CLIENT_ID: Final = b"streamhouse-bench"
 NO_TAGS: Final = b"\0"
 TIMEOUT_S: Final = 30.0
+DEFAULT_REPLICAS: Final = -1
 
 
 class BrokerRefused(Exception):
@@ -249,7 +250,8 @@ def topic_is_served(connection: Connection, topic: str, partitions: int) -> bool
 
 
 def create_topic(connection: Connection, topic: str, partitions: int) -> None:
-    item = text(topic) + struct.pack(">ih", partitions, 1) + uvarint(1) + uvarint(1) + NO_TAGS
+    """Create a topic with as many replicas as the broker gives by default."""
+    item = text(topic) + struct.pack(">ih", partitions, DEFAULT_REPLICAS) + uvarint(1) + uvarint(1) + NO_TAGS
     reader = Reader(connection.call(frame(CREATE_TOPICS, array([item]) + struct.pack(">ib", 30_000, 0) + NO_TAGS)), 5)
     reader.skip(4)
     reader.uvarint()

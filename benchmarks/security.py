@@ -72,6 +72,9 @@ class SecurePeer(StreamHousePeer):
         urllib.request.urlopen(request, timeout=30).close()
 
 
+PROTOCOLS: Final = "listener.security.protocol.map"
+
+
 class SecureKafkaPeer(KafkaPeer):
     """Kafka with TLS on its listener for clients."""
 
@@ -85,18 +88,25 @@ class SecureKafkaPeer(KafkaPeer):
     def _answers(self) -> bool:
         return _answers(self)
 
-    def _properties(self, *, controller_port: int) -> str:
+    def settings(self, *, controller_port: int) -> dict[str, str]:
         keys = (self._tls / f"{CERTIFICATE}.key").read_text() + (self._tls / f"{CERTIFICATE}.pem").read_text()
-        plain = super()._properties(controller_port=controller_port)
         store = self.folder / "keystore.pem"
         store.write_text(keys)
-        encrypted = plain.replace(f"PLAINTEXT://{self.bootstrap}", f"SSL://{self.bootstrap}").replace(
-            "PLAINTEXT:PLAINTEXT,", "SSL:SSL,"
-        )
-        return encrypted + (
-            f"inter.broker.listener.name=SSL\nssl.keystore.type=PEM\nssl.keystore.location={store}\n"
-            f"ssl.truststore.type=PEM\nssl.truststore.location={self._tls / 'ca.pem'}\n"
-        )
+        plain = super().settings(controller_port=controller_port)
+        of_listeners = {name: plain[name] for name in ("listeners", "advertised.listeners")}
+        return {
+            **plain,
+            **{
+                name: value.replace(f"PLAINTEXT://{self.bootstrap}", f"SSL://{self.bootstrap}")
+                for name, value in of_listeners.items()
+            },
+            PROTOCOLS: plain[PROTOCOLS].replace("PLAINTEXT:PLAINTEXT,", "SSL:SSL,"),
+            "inter.broker.listener.name": "SSL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(store),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self._tls / "ca.pem"),
+        }
 
 
 def _answers(peer: Peer) -> bool:

@@ -20,6 +20,7 @@ from benchmarks import readme, results, table
 from benchmarks.cluster.ack import Ack
 from benchmarks.cluster.failover import Failover
 from benchmarks.cluster.hand_over import HandOver
+from benchmarks.cluster.null_store import NullStore
 from benchmarks.cluster.plan import FULL, QUICK, ClusterPlan, Question
 from benchmarks.cluster.rates import Rates
 from benchmarks.cluster.start_up import StartUp
@@ -32,7 +33,7 @@ from benchmarks.results import CurveSample, Run, Sample
 from benchmarks.runner import FAILURES
 from streamhouse.errors.base import DISTRIBUTION
 
-QUESTIONS: Final[tuple[Question, ...]] = (Failover(), HandOver(), Rates(), Ack(), Upkeep(), StartUp())
+QUESTIONS: Final[tuple[Question, ...]] = (Failover(), HandOver(), Rates(), Ack(), NullStore(), Upkeep(), StartUp())
 FOLDER: Final = results.FOLDER / "cluster"
 PEER: Final = table.OURS
 

@@ -1,11 +1,13 @@
-"""Rates: how much goes through one agent and through three, and what does a gigabyte cost everybody who touches it?
+"""Rates: how much goes through one agent, three agents and three Kafka brokers, and what does a gigabyte cost all who
+touch it?
 
 Data path   `batches` -> **rates** -> `table`
-Owns        the same load for any number of agents: as many connections, batches of the same size, as many under way
+Owns        the same load whoever serves it: as many connections, batches of the same size, as many under way
 Leaves      pipelining and reading to `blaster`
 
 All of them share the machine: agents, PostgreSQL, the S3 server and this client. On few cores three agents can't be
-faster than one; whether they cost more for a gigabyte, and how the work divides, can be seen all the same.
+faster than one; whether they cost more for a gigabyte, and how the work divides, can be seen all the same. Kafka's
+brokers keep three replicas, where agents have a bucket that does so.
 """
 
 import time
@@ -17,6 +19,7 @@ from typing import Final
 from benchmarks import blaster
 from benchmarks.batches import batch
 from benchmarks.blaster import Count, Shot
+from benchmarks.cluster.kafka_team import BROKERS, KafkaTeam
 from benchmarks.cluster.plan import ClusterPlan
 from benchmarks.cluster.routes import Routes, connect, serve
 from benchmarks.cluster.team import Bill, Team
@@ -38,16 +41,19 @@ Work = Callable[[Connection, Sequence[int], float], Count]
 
 class Rates:
     name = "rates"
-    question = "How much goes through one agent and through three, and what does a gigabyte cost?"
+    question = "How much goes through one agent, three, and three Kafka brokers, and what does a gigabyte cost?"
 
     def ask(self, plan: ClusterPlan) -> Iterator[Answer]:
         for _ in range(plan.rates_repetitions):
             for agents in TEAMS:
                 with Team(agents) as team:
                     yield from _ask_team(team, plan, f"{agents} agent{'s' * (agents > 1)}")
+        for _ in range(plan.rates_repetitions):
+            with KafkaTeam() as brokers:
+                yield from _ask_team(brokers, plan, f"{BROKERS} Kafka brokers")
 
 
-def _ask_team(team: Team, plan: ClusterPlan, who: str) -> Iterator[Answer]:
+def _ask_team(team: Team | KafkaTeam, plan: ClusterPlan, who: str) -> Iterator[Answer]:
     warm = serve(team.bootstrap, "rates-warm-up", LOADS[0].partitions)
     together(warm, producing("rates-warm-up", LOADS[0], Counter()), max_s=plan.warm_up_s)
     for number, load in enumerate(LOADS):
@@ -59,7 +65,7 @@ def _ask_team(team: Team, plan: ClusterPlan, who: str) -> Iterator[Answer]:
         yield from _measured(team, found, f"consume {load}, {who}", _consuming(topic, ends), plan.consume_s)
 
 
-def _measured(team: Team, found: Routes, scenario: str, work: Work, max_s: float) -> Iterator[Reading]:
+def _measured(team: Team | KafkaTeam, found: Routes, scenario: str, work: Work, max_s: float) -> Iterator[Reading]:
     before, client_s, began = team.bill(), time.process_time(), time.perf_counter()
     moved = together(found, work, max_s=max_s)
     wall_s, client_s = time.perf_counter() - began, time.process_time() - client_s

@@ -67,10 +67,13 @@ class Team:
         *,
         lease_ttl_s: float = 30.0,
         settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
         restart: bool = False,
     ) -> None:
+        """`environment` is added to that of all processes: keys of a store that the settings name."""
         self._wanted, self._lease_ttl_s, self._restart = agents, lease_ttl_s, restart
         self._settings = settings or {}
+        self._environment = environment or {}
         self._folder = Path()
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._joined: dict[str, subprocess.Popen[bytes]] = {}
@@ -108,7 +111,7 @@ class Team:
             command += ["--set", f"{name}={value}"]
         with self._log.open("wb") as log:
             self._supervisor = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=_environment()
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=self._own_environment()
             )
         ready = self._first_line()
         self.members = [Member(kafka=agent["kafka"], http=agent["http"]) for agent in ready["agents"]]
@@ -207,7 +210,12 @@ class Team:
     def _joiners_environment(self) -> dict[str, str]:
         words = shlex.split((self._folder / "env").read_text())
         pairs = [word.split("=", 1) for word in words if word != "export"]
-        return {**_environment(), "NO_PROXY": HOST, "no_proxy": HOST, **dict(pairs)}
+        return {**self._own_environment(), "NO_PROXY": HOST, "no_proxy": HOST, **dict(pairs)}
+
+    def _own_environment(self) -> dict[str, str]:
+        """Without settings that somebody made for agents of their own."""
+        ours = {name: value for name, value in os.environ.items() if not name.startswith("STREAMHOUSE_")}
+        return {**ours, **self._environment}
 
     # --- meters ---------------------------------------------------------------------------------------------------
 
@@ -243,11 +251,6 @@ class Team:
             return int(await connection.fetchval(statement, timeout=10))
         finally:
             await connection.close()
-
-
-def _environment() -> dict[str, str]:
-    """Without settings that somebody made for agents of their own."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("STREAMHOUSE_")}
 
 
 def _get(url: str) -> str:
