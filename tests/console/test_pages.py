@@ -42,6 +42,8 @@ async def test_the_overview_shows_figures_agents_and_findings(origin: str, page:
     doctor = page.locator("section", has_text="Doctor")
     await doctor.locator("summary").click()
     await expect(doctor.locator("li").first).to_be_visible()
+    await doctor.get_by_role("button", name="Look now").click()
+    await expect(doctor.locator("header")).to_contain_text("as of")
 
 
 async def test_keys_lead_everywhere(origin: str, page: Page) -> None:

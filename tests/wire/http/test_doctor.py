@@ -1,5 +1,6 @@
 """GET /v1/doctor: each check finds what it is there for."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -87,6 +88,15 @@ async def test_a_healthy_agent_has_nothing_to_complain_about(broker: Broker, htt
 async def test_the_proof_leaves_nothing_in_the_object_store(world: World, http: httpx.AsyncClient) -> None:
     await examine(http)
     assert [meta.key async for meta in world.bucket.list("proof/")] == []
+
+
+async def test_those_who_allow_old_findings_share_them(world: World, http: httpx.AsyncClient) -> None:
+    first, *others = await asyncio.gather(*(examine(http, max_age_s="300") for _ in range(3)))
+    assert others == [first, first]
+    world.metadata.refuse("schema_version")
+    assert await examine(http, max_age_s="300") == first
+    assert (await examine(http))["metadata store"]["verdict"] == "failure"
+    assert (await http.get("/v1/doctor", params={"max_age_s": "-1"})).status_code == 400
 
 
 async def test_stores_that_are_away_are_failures(world: World, http: httpx.AsyncClient) -> None:

@@ -1,14 +1,15 @@
 // Overview: what the cluster does now, and whether all is well.
-import { html } from "../lib/html.js";
+import { html, useState } from "../lib/html.js";
 import { get } from "../lib/api.js";
-import { bytes, duration, number, percent, plural, short } from "../lib/format.js";
+import { bytes, duration, number, percent, plural, short, time } from "../lib/format.js";
 import { useData } from "../lib/live.js";
 import { gauge, labelsOf, quantile, rate, series, useMetrics } from "../lib/metrics.js";
 import { href } from "../lib/router.js";
-import { Badge, Bar, Card, Empty, Failure, Loaded, PageHead, Tile } from "../ui/parts.js";
+import { Action, Badge, Bar, Card, Empty, Failure, Loaded, PageHead, Tile } from "../ui/parts.js";
 import { Plot } from "../ui/plot.js";
 
 const DOCTOR_MS = 15000;
+const DOCTOR_AGE_S = 300; // of findings that consoles share: a look is many requests to the object store
 const AGENTS_MS = 4000;
 const perSecond = (value) => (value === null ? "–" : `${bytes(value)}/s`);
 const LAG_MS = 10000;
@@ -119,9 +120,12 @@ const ORDER = { failure: 0, warning: 1, ok: 2 };
 const KINDS = { failure: "bad", warning: "warn", ok: "ok" };
 
 export function Findings() {
-  const doctor = useData((signal) => get("/v1/doctor", {}, { signal }), [], DOCTOR_MS);
-  return html`<${Card} title="Doctor" flush actions=${html`<span class="muted small">looked at again every ${DOCTOR_MS / 1000} s</span>`}>
-    <${Loaded} of=${doctor}>${(found) => {
+  const [now, setNow] = useState(null);
+  const shared = useData((signal) => get("/v1/doctor", { max_age_s: DOCTOR_AGE_S }, { signal }), [], DOCTOR_MS);
+  const look = async () => setNow({ found: await get("/v1/doctor"), at: Date.now() });
+  const isNow = now !== null && Date.now() - now.at < DOCTOR_AGE_S * 1000;
+  return html`<${Card} title="Doctor" flush actions=${html`<span class="muted small">${isNow ? `as of ${time(now.at).slice(11)}` : `at most ${DOCTOR_AGE_S / 60} min old`}</span><${Action} class="tiny" run=${look}>Look now</${Action}>`}>
+    <${Loaded} of=${isNow ? { data: now.found } : shared}>${(found) => {
       const checks = [...found.shared, ...found.own].sort((a, b) => ORDER[a.verdict] - ORDER[b.verdict]);
       const [wrong, fine] = [checks.filter((each) => each.verdict !== "ok"), checks.filter((each) => each.verdict === "ok")];
       return html`${wrong.length > 0 && html`<${Checks} of=${wrong} />`}
