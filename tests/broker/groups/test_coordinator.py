@@ -1,6 +1,7 @@
 """The coordinator: waiting calls, deadlines, durable generations, and sessions that end."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -18,14 +19,16 @@ from streamhouse.errors import (
     Stopping,
     UnknownMember,
 )
+from streamhouse.model.cluster import Session
 from streamhouse.model.group import OFFSETS_TOPIC, GroupState, shard_of
-from streamhouse.model.names import SessionId
+from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.stores.metadata.base import NewSession
 from tests.broker.groups.scene import (
     ADDRESS,
     ORDERS,
     SESSION_S,
     Agent,
+    Everywhere,
     Scene,
     at,
     caller,
@@ -344,6 +347,37 @@ async def test_a_shard_of_an_earlier_session_is_taken_again_under_the_next(scene
     await scene.database.end_session(before)
     assert await agent.groups.commit("g", MemberRef(), at(2)) == {ORDERS[0]: None}
     assert await committed(agent.groups) == [2]
+
+
+async def test_shards_of_a_deleted_topic_give_way_to_those_of_its_namesake(scene: Scene, agent: Agent) -> None:
+    await agent.groups.commit("g", MemberRef(), at(1))
+    topic = await agent.catalog.find(OFFSETS_TOPIC)
+    await scene.database.delete_topic(topic.topic_id)
+    await agent.catalog.reload()
+    await agent.catalog.create(OFFSETS_TOPIC, partitions=topic.partitions, overrides={})
+    await agent.groups.list()
+    assert await agent.groups.commit("g", MemberRef(), at(2)) == {ORDERS[0]: None}
+    assert await committed(agent.groups) == [2]
+
+
+async def test_a_shard_that_is_being_taken_when_it_should_move_is_not_given_up_below_its_caller(
+    scene: Scene, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = agent.store.gates["load_groups"] = asyncio.Event()
+    committing = scene.start(agent.groups.commit("g", MemberRef(), at(1)))
+    await settle()
+    assert agent.store.calls["load_groups"] == 1
+    another = (await scene.agent()).current_session.session
+
+    async def elsewhere(_: Everywhere, partitions: Sequence[PartitionId]) -> Mapping[PartitionId, Session | None]:
+        return dict.fromkeys(partitions, another)
+
+    monkeypatch.setattr(Everywhere, "owners", elsewhere)
+    balancing = scene.start(agent.groups.balance())
+    await settle()
+    gate.set()
+    assert await committing == {ORDERS[0]: None}
+    await balancing
 
 
 async def test_losing_one_shard_leaves_the_others_alone(scene: Scene, agent: Agent) -> None:
