@@ -53,6 +53,15 @@ def parse_address(text: str) -> Address:
     return Address(bare, int(port))
 
 
+MAPPED: Final = "::ffff:"
+
+
+def peer_host(host: str) -> str:
+    """The address of a client as rules and limits name it: a socket for both kinds of addresses shows 10.0.0.1 as
+    ::ffff:10.0.0.1."""
+    return host.removeprefix(MAPPED) if "." in host else host
+
+
 @lru_cache(maxsize=1024)
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches this host; of host names, only localhost counts."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from streamhouse.clock import Clock
+from streamhouse.config.fields import peer_host
 from streamhouse.telemetry import RateLimitedLog
 from streamhouse.wire.listener import OpenListener
 
@@ -70,6 +71,7 @@ class TlsAcceptor:
                 self._failure.write(self._clock.monotonic(), why=str(error))
                 await self._clock.sleep(NO_ACCEPT_S)
                 continue
+            host = peer_host(host)
             if (wait_s := self._admit(host)) is None:
                 accepted.close()
             else:

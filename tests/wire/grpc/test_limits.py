@@ -227,7 +227,12 @@ async def test_refusals_of_a_client_that_keeps_calling_are_delayed_longer_and_lo
 
 @pytest.mark.parametrize(
     ("peer", "host"),
-    [("ipv4:10.0.0.7:5000", "10.0.0.7"), ("ipv6:[::1]:5000", "::1"), ("ipv6:%5B::1%5D:5000", "::1")],
+    [
+        ("ipv4:10.0.0.7:5000", "10.0.0.7"),
+        ("ipv6:[::1]:5000", "::1"),
+        ("ipv6:%5B::1%5D:5000", "::1"),
+        ("ipv6:%5B::ffff:10.0.0.7%5D:5000", "10.0.0.7"),
+    ],
 )
 def test_the_address_of_a_client_is_parsed_from_the_peer_of_grpc(peer: str, host: str) -> None:
     assert host_of(client_of(peer)) == host

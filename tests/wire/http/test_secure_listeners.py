@@ -81,6 +81,16 @@ async def test_where_a_client_is_says_its_connection_and_no_header(tmp_path: Pat
         assert answer.json()["host"] == "127.0.0.1"
 
 
+@pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT"])
+async def test_an_address_is_the_same_on_a_socket_for_both_kinds(tmp_path: Path, protocol: str) -> None:
+    """Or a rule that denies 10.0.0.0/8 something would not hold for ::ffff:10.0.0.1."""
+    settings = {"http__protocol": protocol, "http__listen": "[::]:0", "http__advertise": "localhost:8080"}
+    scheme = "https" if protocol == "SASL_SSL" else "http"
+    async with running(tmp_path, **settings) as agent, client_of(agent, tmp_path, scheme=scheme) as http:
+        answer = await http.get("/v1/whoami", headers=basic("admin"))
+        assert answer.json()["host"] == "127.0.0.1"
+
+
 async def test_a_client_is_who_its_certificate_names(tmp_path: Path) -> None:
     settings = {
         "http__protocol": "SSL",

@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError, Message
 
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import GrpcSettings, is_loopback
+from streamhouse.config.fields import peer_host
 from streamhouse.errors import Overloaded, Rejected, Stopping, StreamhouseError, TooFast
 from streamhouse.model.needs import Needs
 from streamhouse.model.tenant import without_tenant
@@ -383,7 +384,7 @@ def client_of(peer: str) -> str:
 
 def host_of(client: str) -> str:
     """The same without the kind of address; newer versions of grpc percent-encode the brackets."""
-    return unquote(client.partition(":")[2]).strip("[]")
+    return peer_host(unquote(client.partition(":")[2]).strip("[]"))
 
 
 def _decode(raw: bytes, request_type: type[Q]) -> Q:

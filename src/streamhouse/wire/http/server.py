@@ -20,6 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streamhouse.clock import SystemClock
 from streamhouse.config import HttpSettings
+from streamhouse.config.fields import peer_host
 from streamhouse.wire.client_limits import ConnectionLimits, Rejection
 from streamhouse.wire.http.errors import PROBLEM_JSON, Problem
 from streamhouse.wire.http.middleware import HttpMetrics, RequestLimits
@@ -71,6 +72,8 @@ class Connection(H11Protocol):
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if (tls := transport.get_extra_info("ssl_object")) is not None:
             self._certified = self.listener.user_of(tls.getpeercert())
+        if self.client is not None:
+            self.client = peer_host(self.client[0]), self.client[1]
         host = self.client[0] if self.client else "?"
         wait_s = self.admission_wait_s
         if wait_s is None and (wait_s := admit(host, self.settings, self.metrics, self.limits)) is None:

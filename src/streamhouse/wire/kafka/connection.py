@@ -24,6 +24,7 @@ from typing import Final, NamedTuple, cast
 from streamhouse.broker.broker import Broker
 from streamhouse.clock import Clock
 from streamhouse.config import Address, KafkaSettings
+from streamhouse.config.fields import peer_host
 from streamhouse.errors import StreamhouseError
 from streamhouse.limits import yield_to_loop
 from streamhouse.model.access import Caller
@@ -202,7 +203,8 @@ class Connection(asyncio.BufferedProtocol):
         transport = cast(asyncio.Transport, transport)
         self._transport = transport
         server = self._server
-        peer = Address(*(transport.get_extra_info("peername") or ("?", 0))[:2])
+        host, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
+        peer = Address(peer_host(host), port)
         self.host, self.peer = peer.host, str(peer)
         self.advertised = self._listener.spec.advertised or Address(*transport.get_extra_info("sockname")[:2])
         self.login = self._new_login(transport)
