@@ -337,6 +337,14 @@ class Caller:
         return self.principal.kind in PROCESS_KINDS
 
     @property
+    def may_make_credentials(self) -> bool:
+        """Whether it may make keys and tokens of its own, which last longer than a token that was lent to a process, or
+        an API key that expires."""
+        shown = self.credential
+        is_expiring_key = shown is not None and shown.kind is CredentialKind.KEY and self.expires_at_ms is not None
+        return not (self.is_delegated or is_expiring_key)
+
+    @property
     def is_agent(self) -> bool:
         return self.principal.kind == AGENT
 

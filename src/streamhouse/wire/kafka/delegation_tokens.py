@@ -10,14 +10,14 @@ from streamhouse.wire.kafka.errors import ErrorCode
 def usable_tokens(context: Context) -> DelegationTokens | ErrorCode:
     """The tokens of the cluster; a code for those who may not ask for them.
 
-    As in Kafka, those who have not proven who they are may not, nor those who have logged in with such a token, nor
-    processes that act for a user.
+    As in Kafka, those who have not proven who they are may not, nor those who have logged in with such a token; nor
+    those whose login is over before a token is.
     """
     if (tokens := context.broker.security.delegation_tokens) is None:
         return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
     caller = context.caller
     is_user = caller.principal.kind == USER and not is_anonymous(caller.principal)
-    if not is_user or caller.is_delegated or context.login.is_by_delegation_token:
+    if not is_user or not caller.may_make_credentials or context.login.is_by_delegation_token:
         return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     return tokens
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamhouse.config.secrets import Secrets
+from streamhouse.model.access import USER, Principal
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.create_delegation_token import (
     CreatableRenewers,
@@ -140,6 +141,29 @@ async def test_tokens_for_others_need_a_right(served: Served) -> None:
     assert refused.error_code == ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
     made = await create(await a_client(served, "alice"), owner="bob")
     assert (made.error_code, made.token_requester_principal_name) == (ErrorCode.NONE, "alice")
+
+
+async def test_a_login_that_ends_soon_makes_and_sees_no_tokens(served: Served) -> None:
+    """A token of the user, whose HMAC is its password, would last longer."""
+    await create(await a_client(served, "alice"))
+    security = served.broker.security
+    lasting, expiring = [
+        (await security.users.create_key(Principal(USER, "alice"), ttl_s=ttl_s))[1] for ttl_s in (None, 600.0)
+    ]
+    assert security.tokens is not None
+    lent = security.tokens.make(Principal(USER, "alice"))
+    for token, code in (
+        (lasting, ErrorCode.NONE),
+        (expiring, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+        (lent, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+    ):
+        client = await served.client()
+        await handshake(client, "OAUTHBEARER")
+        message = f"n,,\x01auth=Bearer {token}\x01\x01".encode()
+        assert (await authenticate(client, message)).error_code == ErrorCode.NONE
+        assert (await create(client)).error_code == code
+        told = await client.call(DescribeDelegationTokenRequest(owners=None), DescribeDelegationTokenResponse, 3)
+        assert (told.error_code, bool(told.tokens)) == (code, code is ErrorCode.NONE)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

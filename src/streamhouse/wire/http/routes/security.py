@@ -247,7 +247,7 @@ class SecurityCalls:
     async def create_key(self, call: Call[NoQuery, NewKey]) -> Response:
         caller = call.access.caller
         principal = caller.principal if call.body.principal is None else Principal.parse(call.body.principal)
-        if not _is_self(caller, principal) or _is_expiring_key(caller):
+        if not (_is_self(caller, principal) and caller.may_make_credentials):
             call.access.require_cluster(AclOperation.ALTER)
         key, text = await self._security.users.create_key(
             principal, description=call.body.description, ttl_s=call.body.ttl_s
@@ -323,12 +323,6 @@ class SecurityCalls:
 def _is_self(caller: Caller, principal: Principal) -> bool:
     """Whether this is the caller, who has proven it; a process that acts for a user hasn't."""
     return caller.principal == principal and not is_anonymous(principal) and not caller.is_delegated
-
-
-def _is_expiring_key(caller: Caller) -> bool:
-    """Whether the caller has shown an API key that expires: one that it made would outlive it."""
-    shown = caller.credential
-    return shown is not None and shown.kind is CredentialKind.KEY and caller.expires_at_ms is not None
 
 
 def _user(user: User) -> UserView:
