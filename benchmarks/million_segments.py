@@ -245,7 +245,7 @@ async def expiry(dependencies: Dependencies, log: Log, times: Times, name: str, 
     collector = RetentionManager(
         dependencies,
         configs=_answer({log.topic.topic_id: config}),
-        moved=lambda starts: None,
+        on_log_starts_changed=lambda starts: None,
         cluster=cast(Cluster, AlwaysHere()),
         identity=StoreIdentity(dependencies),
     )

@@ -39,7 +39,7 @@ __all__ = [
     "errors",
 ]
 
-_PLACES: Final = {
+_MODULES: Final = {
     "Client": "streamhouse.client.client",
     "Credentials": "streamhouse.client.credentials",
     "Delivery": "streamhouse.client.delivery",
@@ -57,10 +57,10 @@ _PLACES: Final = {
 def __getattr__(name: str) -> Any:
     if name == "errors":
         return import_module("streamhouse.errors")
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_PLACES[name]), name)
-    return found
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

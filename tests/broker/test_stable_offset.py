@@ -298,7 +298,7 @@ async def test_what_others_placed_behind_an_open_transaction_is_not_stable() -> 
     await commit_all(wal)
     taken = log.unflushed()
     log.flushed(1, log.producers_after(taken, now_ms=NOW_MS))
-    await log.gate.shut()
+    await log.barrier.shut()
     log.external_commit_applied(11)
     assert (log.last_stable_offset, log.high_watermark) == (0, 11)
     mark(log, end(1, commit=False))

@@ -318,14 +318,14 @@ def test_everything_is_synced_in_the_order_that_survives_a_power_cut(tmp_path: P
 
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "tiny"
-    place.mkdir()
+    location = tmp_path / "tiny"
+    location.mkdir()
     mount = shutil.which("mount")
-    command = [mount or "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    command = [mount or "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(location)]
     if mount is None or subprocess.run(command, capture_output=True, check=False).returncode != 0:
         pytest.skip("no tmpfs can be mounted here: a full disk can't be tried")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    yield location
+    subprocess.run(["umount", "-l", str(location)], check=True)
 
 
 async def test_a_full_disk_is_unavailable_and_takes_objects_again_after_a_delete(tiny_disk: Path) -> None:

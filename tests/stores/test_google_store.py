@@ -48,13 +48,13 @@ def nobodys_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def place() -> str:
+def location() -> str:
     return f"google-{os.getpid()}-{next(PREFIXES)}"
 
 
-def opened(front: GoogleFront, place: str, *, bucket: str = BUCKET, url: str = "gs") -> ObjectStore:
+def opened(front: GoogleFront, location: str, *, bucket: str = BUCKET, url: str = "gs") -> ObjectStore:
     return open_object_store(
-        f"{url}://{bucket}/{place}",
+        f"{url}://{bucket}/{location}",
         clock=SystemClock(),
         ids=Ids(),
         registry=CollectorRegistry(),
@@ -66,21 +66,21 @@ def opened(front: GoogleFront, place: str, *, bucket: str = BUCKET, url: str = "
 class TestGoogleStore(BucketContract):
     @pytest.fixture
     async def store(
-        self, google: GoogleFront, place: str, monkeypatch: pytest.MonkeyPatch
+        self, google: GoogleFront, location: str, monkeypatch: pytest.MonkeyPatch
     ) -> AsyncIterator[ObjectStore]:
         monkeypatch.setenv("GOOGLE_BEARER_TOKEN", TOKEN)
-        store = opened(google, place)
+        store = opened(google, location)
         yield store
         await store.aclose()
 
 
 async def test_an_agent_that_was_killed_finds_its_records_in_googles_bucket(
-    google: GoogleFront, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    google: GoogleFront, location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the machine's own token, as in Google's cloud; its log is in the bucket, too."""
     monkeypatch.setenv("GCE_METADATA_HOST", google.host)
     monkeypatch.setenv("GOOGLE_BASE_URL", google.endpoint)
-    agent = LiveAgent(tmp_path / "data", "--store", f"gs://{BUCKET}/{place}", "--set", "wal.kind=object")
+    agent = LiveAgent(tmp_path / "data", "--store", f"gs://{BUCKET}/{location}", "--set", "wal.kind=object")
     try:
         await asyncio.to_thread(agent.start)
         await asyncio.to_thread(produce, agent.bootstrap, 0)
@@ -91,7 +91,7 @@ async def test_an_agent_that_was_killed_finds_its_records_in_googles_bucket(
         if agent.is_running:
             agent.kill()
     assert google.tokens_given == 2
-    assert await keys_below(opened(google, place), "wal/") != []
+    assert await keys_below(opened(google, location), "wal/") != []
     assert TOKEN not in agent.output
 
 
@@ -100,7 +100,7 @@ async def test_an_agent_that_was_killed_finds_its_records_in_googles_bucket(
 
 @pytest.mark.parametrize("given", ["GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT_KEY"])
 async def test_a_service_accounts_key_signs_the_token_itself_and_asks_nobody_for_one(
-    real_s3: RealS3, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+    real_s3: RealS3, location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
     """The client leaves `token_uri` alone, where nobody is: Google takes what the account signed."""
     account = ServiceAccount()
@@ -108,7 +108,7 @@ async def test_a_service_accounts_key_signs_the_token_itself_and_asks_nobody_for
     file.write_text(account.as_json())
     monkeypatch.setenv(given, str(file) if given == "GOOGLE_APPLICATION_CREDENTIALS" else account.as_json())
     async with GoogleFront(real_s3, knows=account.knows) as google:
-        await check_store(opened(google, place), Ids())
+        await check_store(opened(google, location), Ids())
     claims = account.seen[0]
     assert (claims["alg"], claims["kid"], claims["iss"]) == ("RS256", account.KEY_ID, account.EMAIL)
     assert claims["sub"] == claims["iss"]
@@ -117,35 +117,35 @@ async def test_a_service_accounts_key_signs_the_token_itself_and_asks_nobody_for
 
 
 async def test_a_token_of_the_machine_is_used_while_it_lives_and_then_asked_for_anew(
-    google: GoogleFront, place: str, monkeypatch: pytest.MonkeyPatch
+    google: GoogleFront, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GCE_METADATA_HOST", google.host)
-    await check_store(opened(google, place), Ids())
+    await check_store(opened(google, location), Ids())
     assert google.tokens_given == 1
     google.token_life_s = 0
-    store = opened(google, place)
+    store = opened(google, location)
     for _ in range(3):
         assert await keys_below(store, "") == []
     assert google.tokens_given == 4
 
 
 async def test_what_google_refuses_is_one_clear_line_at_the_start(
-    google: GoogleFront, place: str, monkeypatch: pytest.MonkeyPatch
+    google: GoogleFront, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GOOGLE_BEARER_TOKEN", "somebody's")
     with pytest.raises(Misconfigured, match=r"credentials are not valid \(status=401 code=Auth.*\) do=check") as said:
-        await check_store(opened(google, place), Ids())
+        await check_store(opened(google, location), Ids())
     assert "somebody's" not in str(said.value)
     monkeypatch.setenv("GOOGLE_BEARER_TOKEN", TOKEN)
     with pytest.raises(
-        Misconfigured, match=rf"store=gs://nobodys/{place} at {google.endpoint} why=the bucket does not"
+        Misconfigured, match=rf"store=gs://nobodys/{location} at {google.endpoint} why=the bucket does not"
     ):
-        await check_store(opened(google, place, bucket="nobodys"), Ids())
+        await check_store(opened(google, location, bucket="nobodys"), Ids())
 
 
-async def test_no_credentials_of_google_are_one_clear_line_at_the_start(google: GoogleFront, place: str) -> None:
+async def test_no_credentials_of_google_are_one_clear_line_at_the_start(google: GoogleFront, location: str) -> None:
     with pytest.raises(Misconfigured, match=r"no credentials were found do=set .*GOOGLE_APPLICATION_CREDENTIALS"):
-        await check_store(opened(google, place), Ids())
+        await check_store(opened(google, location), Ids())
     assert google.requests == []
 
 
@@ -165,11 +165,11 @@ def test_a_file_of_credentials_that_is_of_no_use_is_named(
 
 
 async def test_googles_door_for_s3_has_no_create_only_writes_and_is_refused_with_the_right_address(
-    google: GoogleFront, place: str, monkeypatch: pytest.MonkeyPatch
+    google: GoogleFront, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environ = {"AWS_ENDPOINT_URL": google.endpoint, "AWS_ACCESS_KEY_ID": "GOOG1E", "AWS_SECRET_ACCESS_KEY": "x"}
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(Misconfigured, match=r"second create was accepted .*gs://bucket") as said:
-        await check_store(opened(google, place, url="s3"), Ids())
+        await check_store(opened(google, location, url="s3"), Ids())
     assert re.search(r"do=use a store that honours create-only writes", str(said.value))

@@ -79,7 +79,7 @@ class TestWithoutSuffixRanges(ObjectStoreContract):
             },
             client_options={"allow_http": True},
         )
-        return RemoteObjectStore(client, QUICK, SystemClock(), place="az://bucket", has_suffixes=False)
+        return RemoteObjectStore(client, QUICK, SystemClock(), location="az://bucket", has_suffixes=False)
 
     async def test_head_tells_size_and_time(self, store: ObjectStore, clock: object) -> None:
         await store.put_new("a/1", [b"12345"])

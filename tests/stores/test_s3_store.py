@@ -45,21 +45,21 @@ def opened(server: RealS3, prefix: str, settings: StoreSettings = PATIENT, **env
 
 
 @pytest.fixture
-def place() -> str:
+def location() -> str:
     return f"test-{os.getpid()}-{next(PREFIXES)}"
 
 
 @pytest.fixture
-async def store(real_s3: RealS3, place: str) -> AsyncIterator[ObjectStore]:
-    store = opened(real_s3, place)
+async def store(real_s3: RealS3, location: str) -> AsyncIterator[ObjectStore]:
+    store = opened(real_s3, location)
     yield store
     await store.aclose()
 
 
 class TestS3Store(BucketContract):
     @pytest.fixture
-    async def store(self, real_s3: RealS3, place: str) -> AsyncIterator[ObjectStore]:
-        store = opened(real_s3, place)
+    async def store(self, real_s3: RealS3, location: str) -> AsyncIterator[ObjectStore]:
+        store = opened(real_s3, location)
         yield store
         await store.aclose()
 
@@ -197,14 +197,14 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def test_creates_whose_replies_are_lost_are_neither_lost_nor_taken_for_somebody_elses(
-    real_s3: RealS3, place: str
+    real_s3: RealS3, location: str
 ) -> None:
     async with LossyProxy(real_s3.port, every=5) as proxy:
-        store = opened(real_s3, place, AWS_ENDPOINT_URL=proxy.endpoint)
+        store = opened(real_s3, location, AWS_ENDPOINT_URL=proxy.endpoint)
         for at in range(0, 100, 10):
             await asyncio.gather(*(store.put_new(f"a/{n:03d}", [f"body {n}".encode()]) for n in range(at, at + 10)))
         assert proxy.cuts > 10
-    direct = opened(real_s3, place)
+    direct = opened(real_s3, location)
     assert await keys_below(direct, "a/") == [f"a/{n:03d}" for n in range(100)]
     for n in range(100):
         assert await direct.get_range(f"a/{n:03d}", 0, 99) == f"body {n}".encode()

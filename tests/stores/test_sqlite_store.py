@@ -439,7 +439,7 @@ async def test_finding_runs_takes_few_steps_however_many_there_are(clock: Manual
     sql = load_statements()
     params: dict[str, str | int] = {"topic_id": str(ORDERS), "partition": 0, "from_offset": 15_000, "limit": 5}
     params |= {"timestamp_ms": 15_500, "epoch": 7, "partitions": partition_list([part(0)])}
-    params |= {"wanted": offset_list({part(0): 15_000})}
+    params |= {"from_offsets": offset_list({part(0): 15_000})}
     quick = (
         sql.runs_from,
         sql.runs_of,

@@ -127,10 +127,12 @@ class Broker:
 
         # Maintenance of stored records.
         forgetting = AbortedCleanup(dependencies, logs=lambda: self._current().logs)
-        moved = self._session_manager.log_starts_moved
-        identity = context.session_manager.identity
         self.retention = RetentionManager(
-            dependencies, configs=self.catalog.configs, moved=moved, cluster=self.cluster, identity=identity
+            dependencies,
+            configs=self.catalog.configs,
+            on_log_starts_changed=self._session_manager.on_log_starts_changed,
+            cluster=self.cluster,
+            identity=context.session_manager.identity,
         )
         self.object_check = ObjectCheck(context)
         self.compactor = Compactor(context, settled=self.settled, forgetting=forgetting)

@@ -140,16 +140,16 @@ class Heartbeat:
 
     async def renew(self, store: SessionStore) -> None:
         """Send a heartbeat; the lease time counts from before the call, so it always ends before the store's."""
-        asked_at, wal_start = self._clock.monotonic(), self._state.wal_start
+        requested_at, wal_start = self._clock.monotonic(), self._state.wal_start
         renewal = store.renew_session(
             self._session_id,
             self._settings.life_ms,
             wal_start=wal_start,
             wal_durable=self._state.wal_durable,
-            puts=self._state.put_report(asked_at),
+            puts=self._state.put_report(requested_at),
         )
         await limited(renewal, seconds=self._settings.heartbeat_timeout_s, clock=self._clock)
-        self._deadline.at = asked_at + self._settings.usable_s
+        self._deadline.at = requested_at + self._settings.usable_s
         self._renewed(wal_start)
 
 

@@ -81,12 +81,12 @@ class BrokerMetrics(Collector):
     def _placing(self) -> Iterable[Metric]:
         commits, holds = self._broker.commits, self._broker.freezes
         yield _counter("placing_commits", "Commits of segments that others wrote, placed.", commits.committed)
-        yield _counter("placing_replays", "Commits that had happened before, told again.", commits.replayed)
+        yield _counter("placing_replays", "Repeated commits, answered with their first result.", commits.replayed)
         yield _counter("placing_refusals", "Commits that can never happen.", commits.refused)
-        yield _counter("placing_retries", "Commits that have to be asked for again.", commits.unanswered)
+        yield _counter("placing_retries", "Commits that the client has to retry.", commits.unanswered)
         yield _counter("placing_holds", "Times that partitions were held for a commit.", holds.begun)
         yield _counter("placing_held_seconds", "How long partitions were held for commits.", holds.held_s)
-        yield _counter("placing_expired_holds", "Holds that nobody ended; their logs are opened again.", holds.expired)
+        yield _counter("placing_expired_holds", "Expired holds; their logs take appends again.", holds.expired)
         yield GaugeMetricFamily("streamhouse_placing_holding", "Holds that there are now.", len(holds))
 
     def _transactions(self) -> Iterable[Metric]:

@@ -88,7 +88,7 @@ class RecordTraces:
                 f"append {name.topic}",
                 parent,
                 kind=SpanKind.SERVER,
-                attributes=_place(name, offset),
+                attributes=_attributes(name, offset),
                 start_ns=start_ns,
             )
             if span is None:
@@ -107,7 +107,7 @@ class RecordTraces:
         """The records of [start, end) are in a registered segment; the flush began at `start_ns`."""
         for offset, record in self._between(partition, start, end):
             span = self.tracer.begin(
-                f"flush {name.topic}", record.context, attributes=_place(name, offset), start_ns=start_ns
+                f"flush {name.topic}", record.context, attributes=_attributes(name, offset), start_ns=start_ns
             )
             self.tracer.end(span)
             self._observe("flush", record)
@@ -122,7 +122,7 @@ class RecordTraces:
                 f"fetch {name.topic}",
                 record.context,
                 kind=SpanKind.SERVER,
-                attributes=_place(name, offset),
+                attributes=_attributes(name, offset),
                 links=() if reader is None else (reader,),
                 start_ns=max(start_ns, record.appended_ns),
             )
@@ -133,20 +133,20 @@ class RecordTraces:
         self, pipeline: str, name: TopicPartition, partition: PartitionId, start: int, end: int, *, batch_ms: int
     ) -> None:
         """A pipeline has read the records of [start, end), which it may have said before."""
-        place = (pipeline, partition)
-        start = max(start, self._processed.get(place, 0))
+        key = (pipeline, partition)
+        start = max(start, self._processed.get(key, 0))
         if start >= end or partition not in self._followed:
             return
-        if place not in self._processed and len(self._processed) >= PROCESSED_KEPT:
+        if key not in self._processed and len(self._processed) >= PROCESSED_KEPT:
             del self._processed[next(iter(self._processed))]
-        self._processed[place] = end
+        self._processed[key] = end
         began_ns = self.tracer.now_ns() - batch_ms * 1_000_000
         for offset, record in self._between(partition, start, end):
             span = self.tracer.begin(
                 f"pipeline {pipeline}",
                 record.context,
                 kind=SpanKind.CONSUMER,
-                attributes=_place(name, offset),
+                attributes=_attributes(name, offset),
                 start_ns=max(began_ns, record.appended_ns),
             )
             self.tracer.end(span)
@@ -191,7 +191,7 @@ class _SpanCounts(Collector):
         return iter(())
 
 
-def _place(name: TopicPartition, offset: int) -> dict[str, str | int]:
+def _attributes(name: TopicPartition, offset: int) -> dict[str, str | int]:
     """OpenTelemetry's names for messaging."""
     return {
         "messaging.system": "kafka",

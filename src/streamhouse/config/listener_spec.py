@@ -43,7 +43,7 @@ class ListenerSpec:
     name: str
     bind: Address
     advertised: Address | None = None
-    """The address that clients are told; None: the one that is listened on."""
+    """The address that clients connect to; None: the one that is listened on."""
     protocol: ListenerProtocol = ListenerProtocol.PLAINTEXT
 
     @property
@@ -64,15 +64,15 @@ def parse_listeners(listen: str, advertise: str, protocol: str, *, section: str,
     end, so that pods of a StatefulSet can share one configuration.
     """
     binds = _addresses(listen, f"{section}.listen")
-    told = _addresses(_filled(advertise, host, section), f"{section}.advertise")
+    advertised_by_name = _addresses(_filled(advertise, host, section), f"{section}.advertise")
     protocols = _protocols(protocol, binds, f"{section}.protocol")
-    for name in (*told, *protocols):
+    for name in (*advertised_by_name, *protocols):
         if name not in binds:
             raise Misconfigured(
                 f"no listener has this name; where={section} name={name} listeners={', '.join(binds) or 'none'}"
             )
     return tuple(
-        ListenerSpec(name=name, bind=bind, advertised=told.get(name), protocol=protocols[name])
+        ListenerSpec(name=name, bind=bind, advertised=advertised_by_name.get(name), protocol=protocols[name])
         for name, bind in binds.items()
     )
 

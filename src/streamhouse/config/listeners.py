@@ -132,7 +132,7 @@ class HttpSettings(Section, frozen=True, kw_only=True):
         bool, about("the console offers and sends no changes; who may do what is for access rules to say")
     ] = False
     console_tail_records: Annotated[
-        int, about("records after which the console's live tail stops, until somebody lets it go on", gt=0)
+        int, about("records after which the console's live tail pauses until the user resumes it", gt=0)
     ] = 20_000
     max_connections: Annotated[int, about("maximum open connections; further ones are closed at once", gt=0)] = 2000
     max_connections_per_ip: Annotated[

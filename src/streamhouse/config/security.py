@@ -121,7 +121,7 @@ class SecuritySettings(Section, frozen=True, kw_only=True):
     audit_retention_s: Annotated[float, about("how long the audit topic keeps events", gt=0)] = 30 * 86_400.0
     audit_retention_bytes: Annotated[int, about("how much the audit topic keeps, of each partition", gt=0)] = 1024 * MIB
     refresh_s: Annotated[
-        float, about("time between looks at rules, users and quotas while changes can't be heard of", gt=0)
+        float, about("time between reloads of rules, users and quotas while change notifications are down", gt=0)
     ] = 1.0
     decision_cache_entries: Annotated[int, about("access decisions that are remembered until rules change", gt=0)] = (
         100_000

@@ -30,7 +30,7 @@ class StoreSettings(Section, frozen=True, kw_only=True):
     ] = ""
     sse: Annotated[
         Literal["", "AES256", "aws:kms", "aws:kms:dsse"],
-        about("encryption that S3 is asked for (SSE-S3, SSE-KMS); empty: what the environment or the bucket says"),
+        about("server-side encryption requested from S3 (SSE-S3, SSE-KMS); empty: as in the environment or the bucket"),
     ] = ""
     sse_kms_key_id: Annotated[str, about("key of AWS KMS for sse=aws:kms; empty: the account's own")] = ""
     sse_bucket_key: Annotated[bool, about("use S3 bucket keys, which save requests to KMS")] = False

@@ -23,7 +23,7 @@ REQUEST_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """How agents are asked: as a user and with TLS, or, without an authority, as nobody and without."""
+    """How requests reach agents: with a user and TLS; without an authority, with neither."""
 
     ca: Path | None = None
     user: str = ""

@@ -138,7 +138,7 @@ def view_lookup_key(values: Sequence[Any]) -> str:
 
 def view_sort_key(values: Sequence[Any]) -> str:
     """The sort key as hex digits; equal only for equal keys, apart from numbers that no column type can hold."""
-    return b"".join(map(_place, values)).hex()
+    return b"".join(map(_sort_key, values)).hex()
 
 
 def parse_view_lookup_key(texts: Sequence[str], types: Sequence[str | None]) -> str:
@@ -164,7 +164,7 @@ def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def _place(value: Any) -> bytes:
+def _sort_key(value: Any) -> bytes:
     if value is None:
         return b"\x01"
     if isinstance(value, bool):

@@ -78,7 +78,7 @@ class Node:
     op: Op
     param: int = -1
     children: tuple["Node", ...] = ()
-    is_wanted: bool = True
+    is_decoded: bool = True
     number: int = 0
     has_presence: bool = False
     oneof: int = 0
@@ -106,7 +106,7 @@ def flatten_nodes(root: Node) -> bytes:
         deeper: list[Node] = []
         for node in waiting:
             count = len(node.children)
-            fields = (node.op, node.param, following if count else 0, count, node.is_wanted)
+            fields = (node.op, node.param, following if count else 0, count, node.is_decoded)
             written += _NODE.pack(*fields, node.number, node.has_presence, node.oneof)
             following += count
             deeper += node.children

@@ -37,7 +37,7 @@ from streamhouse.process_manager.restarts import Restarts
 
 WATCH_S: Final = 0.2
 LOOK_S: Final = 1.0
-"""How often agents are asked whether they are ready."""
+"""Time between two readiness checks of an agent."""
 ASK_S: Final = 1.0
 STOP_MARGIN_S: Final = 10.0  # beyond the time that an agent gives itself
 EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}

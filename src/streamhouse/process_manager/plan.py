@@ -72,16 +72,17 @@ def plan_agents(settings: Settings, agents: int, *, free_port: FreePort) -> list
     no listener has. Advertised ports move along."""
     specs = {"kafka": kafka_listeners(settings), "http": http_listeners(settings), "grpc": grpc_listeners(settings)}
     taken = {spec.bind.port for each in specs.values() for spec in each}
-    moved = {
-        section: [_moved(spec, agents, taken, free_port=free_port) for spec in each] for section, each in specs.items()
+    shifted = {
+        section: [_shifted(spec, agents, taken, free_port=free_port) for spec in each]
+        for section, each in specs.items()
     }
     return [
-        _slot(index + 1, settings, {section: [one[index] for one in each] for section, each in moved.items()})
+        _slot(index + 1, settings, {section: [one[index] for one in each] for section, each in shifted.items()})
         for index in range(agents)
     ]
 
 
-def _moved(spec: ListenerSpec, agents: int, taken: set[int], *, free_port: FreePort) -> list[ListenerSpec]:
+def _shifted(spec: ListenerSpec, agents: int, taken: set[int], *, free_port: FreePort) -> list[ListenerSpec]:
     """One listener of all agents, each on its port."""
     if spec.bind.port == 0:
         return [_on_port(spec, free_port()) for _ in range(agents)]
@@ -95,22 +96,22 @@ def _moved(spec: ListenerSpec, agents: int, taken: set[int], *, free_port: FreeP
 
 
 def _on_port(spec: ListenerSpec, port: int) -> ListenerSpec:
-    told = spec.advertised
-    if told is not None and spec.bind.port:
-        told = Address(told.host, told.port + port - spec.bind.port)
-    return ListenerSpec(name=spec.name, bind=Address(spec.bind.host, port), advertised=told, protocol=spec.protocol)
+    public = spec.advertised
+    if public is not None and spec.bind.port:
+        public = Address(public.host, public.port + port - spec.bind.port)
+    return ListenerSpec(name=spec.name, bind=Address(spec.bind.host, port), advertised=public, protocol=spec.protocol)
 
 
-def _slot(number: int, settings: Settings, moved: Mapping[str, Sequence[ListenerSpec]]) -> AgentSlot:
+def _slot(number: int, settings: Settings, shifted: Mapping[str, Sequence[ListenerSpec]]) -> AgentSlot:
     own = {"agent.data": str(data_folder(settings, number))}
-    for section, specs in moved.items():
+    for section, specs in shifted.items():
         own[f"{section}.listen"] = ",".join(_text(spec.name, spec.bind) for spec in specs)
     for section in ("kafka", "http"):
-        told = [_text(spec.name, spec.advertised) for spec in moved[section] if spec.advertised is not None]
-        own[f"{section}.advertise"] = ",".join(told)
+        public = [_text(spec.name, spec.advertised) for spec in shifted[section] if spec.advertised is not None]
+        own[f"{section}.advertise"] = ",".join(public)
     if settings.fetch.disk_cache_path:
         own["fetch.disk_cache_path"] = str(Path(settings.fetch.disk_cache_path) / f"agent-{number}")
-    kafka, http = moved["kafka"][0], moved["http"][0]
+    kafka, http = shifted["kafka"][0], shifted["http"][0]
     return AgentSlot(number=number, settings=own, kafka=kafka.bind, http=http.bind, http_protocol=http.protocol)
 
 

@@ -3,7 +3,7 @@
 Owns        W3C's `traceparent`, sampling, the bounded queue of spans, OTLP as JSON
 Leaves      which requests and records have spans to the wires and the broker
 
-Without `tracing.endpoint` there is no tracer: whoever could make a span finds None, and does nothing else.
+Without `tracing.endpoint` there is no tracer, and no span is made.
 """
 
 from streamhouse.tracing.exporter import SpanExporter

@@ -39,13 +39,13 @@ class RequestAccess:
         self._required: dict[tuple[Operation, Resource], None] = {}
         self.caller = caller
         self.on_end: Callable[[StreamhouseError], None] | None = None
-        """Told when the rights end, by a stream that then ends in its own way."""
+        """Set by a stream that ends by itself when the rights end."""
 
     def __repr__(self) -> str:
         return f"<RequestAccess {self.caller} required={len(self._required)}>"
 
     def acting_as(self, caller: Caller) -> "RequestAccess":
-        """The rights of somebody else, for whom the request is made."""
+        """The rights of another caller, for whom the request is made."""
         return RequestAccess(self._security, caller)
 
     @property

@@ -22,18 +22,18 @@ UserOf = Callable[[Mapping[str, Any] | None], str | None]
 
 
 def no_user(certificate: Mapping[str, Any] | None) -> str | None:
-    """Certificates name nobody."""
+    """The principal of a client certificate is ignored."""
     return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenListener:
-    """A listening socket with what is said of it: its name, protocol, and the address that clients are told."""
+    """A listening socket with its name, protocol and advertised address."""
 
     spec: ListenerSpec
     listening: socket.socket
     advertised: Address
-    """The address that other agents are told; clients of this agent are told `spec.advertised`, or the address that
+    """The address for other agents; clients of this agent get `spec.advertised`, or the address that
     they have connected to."""
     tls: ssl.SSLContext | None = None
     user_of: UserOf = no_user

@@ -330,8 +330,8 @@ def test_only_entries_of_the_lease_and_within_what_was_given_up_count() -> None:
     """An append that failed under an earlier lease may have left an entry whose offset was given to another record."""
     partition = PartitionId(TopicId(UUID(int=1)), 0)
     given_up = AbandonedRange(session_id=SessionId("s"), partition=partition, epoch=Epoch(5), from_offset=10, until=20)
-    fates = TransactionOutcomes(World().dependencies(), latest=nobody_asks)
-    work = _Pass(ranges={partition: given_up}, topics={}, acknowledged={partition: 12}, fates=fates)
+    outcomes = TransactionOutcomes(World().dependencies(), latest=nobody_asks)
+    work = _Pass(ranges={partition: given_up}, topics={}, acknowledged={partition: 12}, outcomes=outcomes)
     entries = [(5, 9), (5, 10), (4, 12), (5, 12), (6, 12), (5, 19), (5, 20)]
     wanted = [(e, base) for e, base in entries if work.wants(WalEntry(partition, Epoch(e), base, base + 1, b""))]
     assert wanted == [(5, 12), (5, 19)]

@@ -206,7 +206,7 @@ async def test_an_object_that_the_disk_can_not_read_is_damage_of_its_range(
     found = await fetch(broker, 0)
     assert isinstance(found.error, CorruptObject)
     assert "partition=orders-0 offsets=[0,1)" in str(found.error)
-    assert [each.place.key for each in broker.reader.damage.findings()] == [first.object_key]
+    assert [each.location.key for each in broker.reader.damage.findings()] == [first.object_key]
     assert (await fetch(broker, 1)).error is None
 
 

@@ -42,7 +42,7 @@ async def test_a_known_schema_is_served_while_the_store_is_away(schemas: SchemaR
     await schemas.schema(1)
     world.metadata.refuse("schema_of_id", 100)
     world.clock.skip(world.settings.schemas.cache_ttl_s * 3)
-    schemas.heard(Change(ChangeKind.EVERYTHING))
+    schemas.on_change(Change(ChangeKind.EVERYTHING))
     assert (await schemas.schema(1)).type == "AVRO"
     assert (await schemas.stored(1)).schema_id == 1
     with pytest.raises(Unavailable):
@@ -59,7 +59,7 @@ async def test_after_its_time_a_schema_is_looked_up_and_not_parsed_again(schemas
 
 async def test_what_another_agent_deleted_is_unknown_once_it_is_heard(world: World) -> None:
     here, there = registry(world), registry(world)
-    world.sqlite.subscribe(here.heard)
+    world.sqlite.subscribe(here.on_change)
     await there.register(ORDERS, PLAIN)
     await here.schema(1)
     await there.delete_subject(ORDERS)
@@ -85,7 +85,7 @@ async def test_other_news_leave_schemas_alone(schemas: SchemaRegistry, world: Wo
     await schemas.schema(1)
     for kind in ChangeKind:
         if kind not in (ChangeKind.SCHEMAS, ChangeKind.EVERYTHING):
-            schemas.heard(Change(kind))
+            schemas.on_change(Change(kind))
     await schemas.schema(1)
     assert world.metadata.count("schema_of_id") == 1
 
@@ -106,7 +106,7 @@ async def test_membership_is_remembered_while_the_store_is_away(schemas: SchemaR
     await schemas.register(ORDERS, PLAIN)
     await schemas.library.belongs(ORDERS, 1)
     world.metadata.refuse("versions_of_schema", 10)
-    schemas.heard(Change(ChangeKind.EVERYTHING))
+    schemas.on_change(Change(ChangeKind.EVERYTHING))
     assert await schemas.library.belongs(ORDERS, 1)
     with pytest.raises(Unavailable):
         await schemas.library.belongs(CLICKS, 1)

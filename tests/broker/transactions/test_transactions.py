@@ -514,12 +514,12 @@ async def test_a_batch_of_an_open_transaction_waits_while_segments_are_placed(mo
             nonlocal times
             times += 1
             if times == 2:
-                await opened.gate.shut()
+                await opened.barrier.shut()
             return await open_log(name)
 
         monkeypatch.setattr(broker._appending, "_open_log", shut_the_second_time)
         placing = asyncio.ensure_future(alice.place(b"y"))
         await settle()
         assert not placing.done()
-        opened.gate.open()
+        opened.barrier.open()
         await placing

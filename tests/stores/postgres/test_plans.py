@@ -85,7 +85,7 @@ ADVANCE: Final = {
 CALLS: Final[Mapping[str, Mapping[str, Any]]] = {
     "runs_from": PLACE,
     "last_runs": {"partitions": partition_list([part(0), part(1)])},
-    "runs_of": {"wanted": offset_list({part(0): RUNS // 4, part(1): 0}), "limit": 5},
+    "runs_of": {"from_offsets": offset_list({part(0): RUNS // 4, part(1): 0}), "limit": 5},
     "run_at_time": {**PLACE, "timestamp_ms": RUNS // 3},
     "latest_so_far": PLACE,
     "epoch_end": {**PLACE, "epoch": 7},
@@ -125,7 +125,7 @@ CALLS: Final[Mapping[str, Mapping[str, Any]]] = {
     "drop_pending_offsets": {"transactional_id": "t50"},
     "find_pending": {"group_id": "g50", "partitions": partition_list([part(0), part(1)])},
     "pending_of_group": {"group_id": "g50"},
-    "aborted_of": {"wanted": offset_list({part(0): PRODUCERS // 2, part(1): 0}), "limit": 5},
+    "aborted_of": {"from_offsets": offset_list({part(0): PRODUCERS // 2, part(1): 0}), "limit": 5},
     "drop_aborted_below": {"topic_id": [str(ORDERS)] * 2, "partition": [0, 1], "limit": [5, 5]},
     "forget_aborted": {**partition_params(part(0)), "last_offsets": number_list([2, 4])},
 }

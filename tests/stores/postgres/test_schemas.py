@@ -28,7 +28,7 @@ class Agent:
         store.subscribe(self._heard)
 
     def _heard(self, change: Change) -> None:
-        self.schemas.heard(change)
+        self.schemas.on_change(change)
         self._news.set()
 
     async def hear(self) -> None:

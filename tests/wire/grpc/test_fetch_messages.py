@@ -200,7 +200,7 @@ def test_more_credit_while_there_is_some_changes_nothing(subscription: Subscript
 def test_partitions_take_turns(subscription: Subscription) -> None:
     subscription.subscribe(NAME, 0)
     subscription.subscribe(OTHER, 0)
-    subscription.moved(NAME, 3)
+    subscription.advance(NAME, 3)
     assert list(subscription.positions.items()) == [(OTHER, 0), (NAME, 3)]
 
 
@@ -210,7 +210,7 @@ def test_records_read_for_an_old_position_are_dropped(subscription: Subscription
     assert not subscription.is_at(NAME, 0)
     assert subscription.is_at(NAME, 7)
     subscription.drop(NAME)
-    subscription.moved(NAME, 9)
+    subscription.advance(NAME, 9)
     assert subscription.positions == {}
 
 

@@ -113,7 +113,7 @@ async def test_work_that_does_not_come_back_is_given_up_and_keeps_its_place() ->
         await waiting
     going_on.set()
     for _ in range(1000):
-        if not encoding._places.locked():
+        if not encoding._slots.locked():
             break
         await asyncio.sleep(0.01)
     assert await encoding.run(lambda _: 3) == 3

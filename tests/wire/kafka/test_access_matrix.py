@@ -29,7 +29,7 @@ from streamhouse.wire.kafka.api_registry import APIS, Api
 from streamhouse.wire.kafka.client_software import UNNAMED
 from streamhouse.wire.kafka.context import CloseConnection, Context, KafkaMetrics, PendingResponse
 from streamhouse.wire.kafka.errors import ErrorCode
-from streamhouse.wire.kafka.sasl.exchanges import LoginPlace
+from streamhouse.wire.kafka.sasl.exchanges import LoginOrigin
 from streamhouse.wire.kafka.sasl.login import BEFORE_LOGIN, Login
 from streamhouse.wire.kafka.schema import Field, Response, fields_of
 from streamhouse.wire.listener import OpenListener, bind
@@ -128,7 +128,7 @@ async def ask(broker: Broker, api: Api, version: int, caller: Caller) -> Respons
         software=UNNAMED,
         set_software=lambda _: None,
         login=Login(
-            LoginPlace(security=broker.security, host=caller.host, listener=DEFAULT_NAME),
+            LoginOrigin(security=broker.security, host=caller.host, listener=DEFAULT_NAME),
             broker.settings.security,
             SystemClock(),
             caller=caller,

@@ -38,7 +38,7 @@ class AgentStatus:
     expires_in_ms: int
     partitions: int
     shards: int
-    is_asked: bool  # the agent that returns this
+    is_responder: bool  # the agent that returns this
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class ClusterAdmin:
                 expires_in_ms=session.expires_at_ms - roll.now_ms,
                 partitions=led[session.session_id],
                 shards=shards[session.session_id],
-                is_asked=session.session_id == own,
+                is_responder=session.session_id == own,
             )
             for session in roll.sessions
         ]

@@ -191,7 +191,7 @@ class HealthCheck:
     async def _readable(self) -> Check:
         """Ranges that readers or the object check could not read; each range once."""
         unreadable = {
-            finding.place: f"{finding.name} [{finding.place.base},{finding.place.end})"
+            finding.location: f"{finding.name} [{finding.location.base},{finding.location.end})"
             for finding in self._damage.findings()
         }
         texts = [f"{text} {where.key}" for where, text in unreadable.items()]

@@ -98,7 +98,7 @@ def check_metadata(*, latency_ms: float, schema: int, failures_in_a_row: int, is
     if failures_in_a_row:
         text = f"{failures_in_a_row} calls failed in a row just before"
     elif not is_listening:
-        text = "answers, but the connection on which changes are heard is down"
+        text = "answers, but the connection for change notifications is down"
     elif latency_ms > SLOW_MS:
         text = f"answers slowly, in {latency_ms:.0f} ms"
     else:

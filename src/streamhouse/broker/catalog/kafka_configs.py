@@ -296,7 +296,7 @@ def _read_only_configs(settings: Settings, *, node_id: int, advertised: Address,
     identity = "given by the metadata store when the agent's session began"
     once = "the store, not replicas, makes an acknowledged record durable"
     chosen = [
-        ("advertised.listeners", SettingType.LIST, f"PLAINTEXT://{advertised}", "where clients are told to connect"),
+        ("advertised.listeners", SettingType.LIST, f"PLAINTEXT://{advertised}", "addresses that clients connect to"),
         ("broker.id", SettingType.INT, str(node_id), identity),
         ("listeners", SettingType.LIST, f"PLAINTEXT://{settings.kafka.listen}", "the Kafka listener's address"),
         ("log.dirs", SettingType.LIST, store, "where records live"),

@@ -254,7 +254,7 @@ class TopicCatalog:
             raise InvalidPartitions(f"the partitions of an internal topic are fixed; name={topic.name}")
         if partitions <= topic.partitions:
             raise InvalidPartitions(
-                f"a topic can only get more partitions; name={topic.name} has={topic.partitions} asked={partitions}"
+                f"a topic can only get more partitions; name={topic.name} has={topic.partitions} requested={partitions}"
             )
         if partitions > self._settings.max_partitions:
             raise InvalidPartitions(
@@ -307,10 +307,10 @@ class TopicCatalog:
         """Read topics and settings again, for a caller that shows them to an operator: the cache then has all changes
         acknowledged by any agent before this call. Concurrent callers share a read. While the store is unavailable, the
         cache stays as it is."""
-        asked_at = self._dependencies.clock.monotonic()
+        requested_at = self._dependencies.clock.monotonic()
         with suppress(Unavailable):
             async with self._changing:
-                if self._loaded_at is None or self._loaded_at <= asked_at:
+                if self._loaded_at is None or self._loaded_at <= requested_at:
                     await self._read()
 
     def _is_fresh(self, seconds: float) -> bool:
@@ -332,12 +332,12 @@ class TopicCatalog:
                 raise
 
     async def _read(self) -> None:
-        asked_at = self._dependencies.clock.monotonic()
+        requested_at = self._dependencies.clock.monotonic()
         topics = await self._dependencies.metadata.topics()
         await self.dynamic.load()
         before, self._by_id = self._by_id, {topic.topic_id: topic for topic in topics}
         self._by_name = {topic.name: topic for topic in topics}
-        self._loaded_at = asked_at
+        self._loaded_at = requested_at
         if any(topic.overrides != before.get(topic.topic_id, topic).overrides for topic in topics):
             self._apply_settings()
 

@@ -54,7 +54,7 @@ class Leader(NamedTuple):
 
 
 class _Leases(NamedTuple):
-    asked_at: float
+    requested_at: float
     states: dict[PartitionId, PartitionState]
 
 
@@ -255,7 +255,7 @@ class Cluster:
         return self._leader(partition, states.get(partition))
 
     async def owners(self, partitions: Sequence[PartitionId]) -> Mapping[PartitionId, Session | None]:
-        """The preferred leaders of these partitions, whoever holds their leases."""
+        """The preferred leaders of these partitions, regardless of who holds their leases."""
         states = await self._states(list(dict.fromkeys(partition.topic_id for partition in partitions)))
         pins = {partition: state.pinned_to for partition, state in states.items()}
         return {partition: self.preferred_leader(partition, pins.get(partition)) for partition in partitions}
@@ -322,21 +322,21 @@ class Cluster:
         return [
             topic_id
             for topic_id in topic_ids
-            if (known := self._leases.get(topic_id)) is None or now - known.asked_at >= fresh_s
+            if (known := self._leases.get(topic_id)) is None or now - known.requested_at >= fresh_s
         ]
 
     async def _load(self, topic_ids: Sequence[TopicId]) -> None:
-        asked_at, changes_before = self._dependencies.clock.monotonic(), self._lease_changes
+        requested_at, changes_before = self._dependencies.clock.monotonic(), self._lease_changes
         try:
             states = await self._dependencies.metadata.partitions(topic_ids)
         except Unavailable:
             return
         # After a change during the read, the result is returned to the waiters, but not cached.
         if changes_before != self._lease_changes:
-            asked_at -= LEASES_FRESH_S
+            requested_at -= LEASES_FRESH_S
         for topic_id in topic_ids:
             mine = {state.partition: state for state in states if state.partition.topic_id == topic_id}
-            self._leases[topic_id] = _Leases(asked_at, mine)
+            self._leases[topic_id] = _Leases(requested_at, mine)
 
 
 async def wait_either(news: "asyncio.Future[Any]", other: Awaitable[None]) -> None:

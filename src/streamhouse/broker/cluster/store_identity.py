@@ -89,13 +89,13 @@ class CoveredWalStart:
 
     def update(self, wal_start: int, database: DatabaseIdentity, *, now: float) -> int | None:
         """`wal_start` was in the database before `database` was read. Returns the covered start when it has moved."""
-        moved = None
+        new_start = None
         if self._uncovered is not None and database.stored > self._uncovered.begun:
-            moved = self._covered = self._uncovered.wal_start
+            new_start = self._covered = self._uncovered.wal_start
             self._uncovered = None
         if self._uncovered is None and wal_start > self._covered:
             self._uncovered = _Uncovered(wal_start, database.begun, now)
-        return moved
+        return new_start
 
 
 class StoreIdentity:

@@ -123,7 +123,7 @@ class PartitionFreezes:
         try:
             async with asyncio.timeout(self._dependencies.ids.jitter(self._settings.contend_s)):
                 for item in sorted(logs, key=lambda item: item.partition):
-                    await item.gate.shut()
+                    await item.barrier.shut()
                     shut.append(item)
         except TimeoutError:
             raise PartitionHeld(f"another commit has frozen the partition; partition={item.name}") from None
@@ -234,5 +234,5 @@ def _continue_after(logs: Sequence[PartitionLog], stored: StoredCommit) -> None:
 
 def _unfreeze(logs: Sequence[PartitionLog]) -> None:
     for item in logs:
-        if item.gate.is_shut:
-            item.gate.open()
+        if item.barrier.is_shut:
+            item.barrier.open()

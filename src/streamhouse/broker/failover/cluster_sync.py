@@ -42,7 +42,7 @@ class MetadataChangeListener:
     async def run(self) -> None:
         """Run until cancelled; returns at once for a single agent."""
         if not self._dependencies.single_agent:
-            unsubscribe = self._dependencies.metadata.subscribe(self._schemas.heard)
+            unsubscribe = self._dependencies.metadata.subscribe(self._schemas.on_change)
             try:
                 async with asyncio.TaskGroup() as loops:
                     loops.create_task(self._cluster.run(topics_changed=self._topics_changed.set), name="roll")

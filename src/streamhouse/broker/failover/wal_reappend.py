@@ -115,7 +115,7 @@ class _Pass:
     topics: Mapping[TopicId, Topic]
     acknowledged: dict[PartitionId, int]
     """The position of each partition, including earlier passes."""
-    fates: TransactionOutcomes
+    outcomes: TransactionOutcomes
     stuck: dict[PartitionId, StreamhouseError] = field(default_factory=dict)
     """Partitions skipped for the rest of this pass, because a rejected entry must not be overtaken."""
     skipped_records: int = 0
@@ -145,7 +145,7 @@ class WalReappend:
         self._append_here = append
         self._acknowledge = acknowledge
         self._latest = latest
-        self._fates: dict[SessionId, TransactionOutcomes] = {}
+        self._outcomes: dict[SessionId, TransactionOutcomes] = {}
         self._acknowledged: dict[SessionId, dict[PartitionId, int]] = {}
         self.waiting = 0
         """Logs on this disk that are not completely re-appended."""
@@ -193,7 +193,9 @@ class WalReappend:
             ranges={each.partition: each for each in ranges},
             topics={topic.topic_id: topic for topic in await self._dependencies.metadata.topics()},
             acknowledged=self._acknowledged.setdefault(session_id, {}),
-            fates=self._fates.setdefault(session_id, TransactionOutcomes(self._dependencies, latest=self._latest)),
+            outcomes=self._outcomes.setdefault(
+                session_id, TransactionOutcomes(self._dependencies, latest=self._latest)
+            ),
         )
         before, is_complete = self.records, True
         for name in await reading.files():
@@ -211,7 +213,7 @@ class WalReappend:
         # Rows first: the next start removes a log without rows, but rows without a log would remain forever.
         await self._dependencies.metadata.forget_abandoned(session_id)
         await reading.remove()
-        del self._acknowledged[session_id], self._fates[session_id]
+        del self._acknowledged[session_id], self._outcomes[session_id]
         return True
 
     async def _keep(self, session_id: SessionId, reading: DiskWalReader, own: SessionId) -> None:
@@ -257,7 +259,7 @@ class WalReappend:
 
     async def _see_markers(self, reading: DiskWalReader, work: _Pass) -> None:
         """Read the markers of all files once: a marker may be in a later file than its batches."""
-        if work.fates.has_markers:
+        if work.outcomes.has_markers:
             return
         ranges = work.ranges
         markers: list[WalEntry] = []
@@ -266,7 +268,7 @@ class WalReappend:
                 given_up = ranges.get(entry.partition)
                 if given_up is not None and entry.epoch == given_up.epoch and read_header(entry.batch).is_control:
                     markers.append(entry)
-        work.fates.add_markers(markers)
+        work.outcomes.add_markers(markers)
 
     async def _append_all(
         self, partition: PartitionId, entries: Sequence[WalEntry], work: _Pass, own: SessionId
@@ -291,7 +293,7 @@ class WalReappend:
         if header.is_control:
             return 0
         name = TopicPartition(topic.name, entry.partition.partition)
-        if header.is_transactional and await work.fates.is_aborted(name, entry, header):
+        if header.is_transactional and await work.outcomes.is_aborted(name, entry, header):
             self.aborted_records += header.record_count
             return 0
         await self._append(name, entry.partition, without_log_fields(entry.batch), own)

@@ -33,7 +33,7 @@ class LongPoll:
     """Wakes when any of the logs it watches changes."""
 
     def __init__(self) -> None:
-        self._moved = asyncio.Event()
+        self._advanced = asyncio.Event()
         self._logs: set[PartitionLog] = set()
 
     def __enter__(self) -> "LongPoll":
@@ -49,17 +49,17 @@ class LongPoll:
             item.watch(self)
 
     def wake(self) -> None:
-        self._moved.set()
+        self._advanced.set()
 
     async def wait(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await self._moved.wait()
+                await self._advanced.wait()
         except TimeoutError:
             return
 
     def rearm(self) -> None:
-        self._moved.clear()
+        self._advanced.clear()
 
 
 class Fetcher:

@@ -207,12 +207,12 @@ class FanOutFetch:
         deadline = self._dependencies.deadline(max(max_wait_s, settings.records.patience_s))
         results = await self._fan_out.fetch_now(request)
         while not self._is_over(request, results, waiting, deadline):
-            moved = [each.name for each in results if isinstance(each.error, LEADER_ERRORS)]
-            for name in moved:
+            lost_leaders = [each.name for each in results if isinstance(each.error, LEADER_ERRORS)]
+            for name in lost_leaders:
                 await self._leader_lookup.invalidate(name)
-            pace_s = deadline.next_wait_s() if moved else settings.peers.retry_s
+            pace_s = deadline.next_wait_s() if lost_leaders else settings.peers.retry_s
             results = await self._fan_out.long_poll(
-                request, results, wait_s=pace_s if moved else waiting.left_s, pace_s=pace_s
+                request, results, wait_s=pace_s if lost_leaders else waiting.left_s, pace_s=pace_s
             )
         if deadline.left_s > 0:
             results = [_without_errors(each) for each in results]

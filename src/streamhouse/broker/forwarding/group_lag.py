@@ -8,7 +8,7 @@ All partitions of a topic count in which the group has committed anything, to wh
 a member was assigned something. Where nothing was committed the lag counts from the log's start: all of it is unread,
 as for a consumer with `auto.offset.reset=earliest`.
 
-The age of a record is read from the header of its batch, once: it is remembered for as long as it is asked for again.
+The age of a record is read from the header of its batch and cached by partition and offset (LRU).
 """
 
 import asyncio
@@ -36,7 +36,7 @@ Read = Callable[[Sequence[PartitionFetch]], Awaitable[Sequence[FetchResult]]]
 
 
 class _Partition(NamedTuple):
-    """A partition that a group reads, and what is known of its place there."""
+    """A partition that a group reads, and the group's committed position in it."""
 
     name: TopicPartition
     id: PartitionId

@@ -157,7 +157,7 @@ class LogCleaner:
     async def _rewrite(
         self, group: Sequence[Source], rules: FilterRules, seen: SeenTransactions, *, last_end: int
     ) -> bool:
-        """Replace what changes; False when somebody else changed it first."""
+        """Replace the runs that change; False if another agent or job changed them first."""
         rewritten: list[RewrittenRun] = []
         changed: list[int] = []
         spent_before = len(seen.spent)

@@ -62,14 +62,14 @@ class RetentionManager:
         dependencies: Dependencies,
         *,
         configs: Callable[[], Awaitable[Mapping[TopicId, TopicConfig]]],
-        moved: Callable[[Mapping[PartitionId, int]], None],
+        on_log_starts_changed: Callable[[Mapping[PartitionId, int]], None],
         cluster: Cluster,
         identity: StoreIdentity,
     ) -> None:
         self._dependencies = dependencies
         self._settings = dependencies.settings.retention
         self._configs = configs
-        self._moved = moved
+        self._moved = on_log_starts_changed
         self._cluster = cluster
         self._identity = identity
         self._written: dict[str, int] = {}
@@ -119,7 +119,7 @@ class RetentionManager:
         await self._advance(
             {each.partition: each.log_start for each in states if _has_leftovers(each, oldest.get(each.partition))}
         )
-        moved: set[PartitionId] = set()
+        on_log_starts_changed: set[PartitionId] = set()
         now_ms = await self._dependencies.agreed_now_ms()
         due = await self._due(states, oldest, configs, now_ms)
         for first in range(0, len(due), PARTITIONS_PER_READ):
@@ -127,8 +127,8 @@ class RetentionManager:
             while some:
                 starts, some = await self._next_starts(some, now_ms)
                 await self._advance(starts)
-                moved |= starts.keys()
-        return len(moved)
+                on_log_starts_changed |= starts.keys()
+        return len(on_log_starts_changed)
 
     async def _advance(self, starts: Mapping[PartitionId, int]) -> None:
         if not starts:

@@ -98,20 +98,20 @@ class RunMerger:
                 yield list(part)
 
     async def _merge(self, runs: Sequence[Run]) -> bool:
-        moved: list[RewrittenRun] = []
+        merged: list[RewrittenRun] = []
         size = 0
         for run in runs:
             source = await self._rewriter.open(run)
             size += source.raw_bytes
-            if len(moved) > 1 and size > self._settings.segment_bytes:
+            if len(merged) > 1 and size > self._settings.segment_bytes:
                 break  # their decompressed size exceeds the estimate
             batches: list[Buffer] = []
             async for piece in self._rewriter.pieces(source):
                 batches.extend(batches_of(piece))
-            moved.append(RewrittenRun(source, batches))
-        if not await self._rewriter.replace(moved):
+            merged.append(RewrittenRun(source, batches))
+        if not await self._rewriter.replace(merged):
             return False
         self.merges += 1
-        self.merged_runs += len(moved)
-        log.info("runs merged", extra={"partition": str(runs[0].partition), "runs": len(moved)})
+        self.merged_runs += len(merged)
+        log.info("runs merged", extra={"partition": str(runs[0].partition), "runs": len(merged)})
         return True

@@ -113,7 +113,7 @@ class RunRewriter:
 
     def damaged_keys(self) -> frozenset[str]:
         """Objects with missing or damaged ranges that were not readable since."""
-        return frozenset(finding.place.key for finding in self._reader.damage.findings())
+        return frozenset(finding.location.key for finding in self._reader.damage.findings())
 
     async def open(self, run: Run) -> Source:
         with self._reader.named(run, run.base, run.end):

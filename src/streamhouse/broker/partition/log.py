@@ -113,7 +113,7 @@ class PartitionLog:
         self.flushing = False
         self.fetched_at = -inf
         """Monotonic time of the last fetch."""
-        self.gate = AppendBarrier()
+        self.barrier = AppendBarrier()
         """Blocks appends during an external commit."""
         self.reserve = reserve
         self._wal = wal
@@ -301,7 +301,7 @@ class PartitionLog:
         if self.closed is not None:
             return
         self.closed = why
-        self.gate.close(why)
+        self.barrier.close(why)
         for waiting in (*self._waiting, *self._waiting_for_flush):
             if not waiting.done():
                 waiting.set_exception(why)
@@ -437,7 +437,7 @@ class PartitionLog:
 
     def external_commit_applied(self, end: int) -> None:
         """An external commit has assigned the offsets up to `end` while the partition was frozen and flushed."""
-        assert self.gate.is_shut, f"appends may be under way; log={self!r}"
+        assert self.barrier.is_shut, f"appends may be under way; log={self!r}"
         assert self.flushed_end == self.next_offset, f"not flushed; log={self!r}"
         self.next_offset = self.flushed_end = end
         self.advance_high_watermark(end)

@@ -68,11 +68,11 @@ class OffsetReservations:
         self._ahead = dependencies.settings.cluster.reserve_offsets
         self._is_needed = dependencies.wal_factory.kind == "disk" and not dependencies.single_agent
         self._begun: dict[PartitionId, OffsetReservation] = {}
-        self._asked: dict[PartitionId, OffsetReservation] = {}
+        self._requested: dict[PartitionId, OffsetReservation] = {}
         self._wake = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"<OffsetReservations asked={len(self._asked)} {'needed' if self._is_needed else 'not needed'}>"
+        return f"<OffsetReservations requested={len(self._requested)} {'needed' if self._is_needed else 'not needed'}>"
 
     async def begin(self, states: Iterable[PartitionState]) -> None:
         """Reserve offsets for new leases before their first append, in one call. The unused rest of an earlier holder's
@@ -99,7 +99,7 @@ class OffsetReservations:
             await self._extend([reserve])
 
     def _ask(self, reserve: OffsetReservation) -> None:
-        self._asked[reserve.partition] = reserve
+        self._requested[reserve.partition] = reserve
         self._wake.set()
 
     async def run(self) -> None:
@@ -107,27 +107,27 @@ class OffsetReservations:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            if not await self._extend_asked():
+            if not await self._extend_requested():
                 # At the interval of failed heartbeats: producers may be waiting for it.
                 await self._dependencies.clock.sleep(
                     self._dependencies.ids.jitter(min(1.0, self._dependencies.settings.lease.renew_s))
                 )
                 self._wake.set()
 
-    async def _extend_asked(self) -> bool:
+    async def _extend_requested(self) -> bool:
         """Extend the requested reservations; False if it should be retried. A session that seems lost may only be late:
         its heartbeat decides."""
-        asked = [reserve for reserve in self._asked.values() if reserve.is_short]
-        self._asked.clear()
+        requested = [reserve for reserve in self._requested.values() if reserve.is_short]
+        self._requested.clear()
         try:
-            await self._extend(asked)
+            await self._extend(requested)
         except LeaseLost as error:
             gone = set(error.partitions)
-            self._asked |= {each.partition: each for each in asked if each.partition not in gone}
+            self._requested |= {each.partition: each for each in requested if each.partition not in gone}
             self._wake.set()
         except (SessionLost, Unavailable) as error:
-            log.warning("no offsets reserved yet", extra={"partitions": len(asked), "why": str(error)})
-            self._asked |= {each.partition: each for each in asked}
+            log.warning("no offsets reserved yet", extra={"partitions": len(requested), "why": str(error)})
+            self._requested |= {each.partition: each for each in requested}
             return False
         return True
 

@@ -160,9 +160,9 @@ class AppendService:
                 opened = await self._open_log(name)
             if header.is_transactional:
                 opened = await self._verified(name, header, transaction)
-            elif not opened.gate.is_open:
-                await opened.gate.wait()
-            pending = self._place(opened, header, data)
+            elif not opened.barrier.is_open:
+                await opened.barrier.wait()
+            pending = self._append_to(opened, header, data)
             if self._traces is not None and pending.commit is not None:
                 self._traces.appended(
                     name, opened.partition, pending.base_offset, traceparents, pending.commit, start_ns=began_ns
@@ -185,8 +185,8 @@ class AppendService:
         known = transaction.verified or {}
         opened = await self._open_log(name)
         for _ in range(VERIFICATIONS):
-            if not opened.gate.is_open:
-                await opened.gate.wait()
+            if not opened.barrier.is_open:
+                await opened.barrier.wait()
             first = TransactionStart(opened.partition, producer)
             if not opened.needs_verification(header):
                 return opened
@@ -195,8 +195,8 @@ class AppendService:
             token = opened.transaction_token(header.producer_id)
             await self._verifier([opened.partition], transaction.transactional_id, producer, transaction.enlists)
             opened = await self._open_log(name)
-            if not opened.gate.is_open:
-                await opened.gate.wait()
+            if not opened.barrier.is_open:
+                await opened.barrier.wait()
             if opened.partition == first.partition and opened.verify(header, token):
                 return opened
         raise ConcurrentTransactions(transaction.transactional_id)
@@ -228,7 +228,7 @@ class AppendService:
                 producer = ProducerIdentity(header.producer_id, header.producer_epoch)
                 yield TransactionStart(opened.partition, producer), opened.transaction_token(header.producer_id)
 
-    def _place(self, opened: PartitionLog, header: BatchHeader, data: memoryview) -> PendingAppend:
+    def _append_to(self, opened: PartitionLog, header: BatchHeader, data: memoryview) -> PendingAppend:
         agent_session = self._agent_session()
         agent_session.require_valid(opened.name)
         clock = self._dependencies.clock

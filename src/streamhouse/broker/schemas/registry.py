@@ -56,7 +56,7 @@ class SchemaRegistry:
     def __repr__(self) -> str:
         return f"<SchemaRegistry {self.library!r}>"
 
-    def heard(self, change: Change) -> None:
+    def on_change(self, change: Change) -> None:
         """Invalidate caches after a change that the metadata store announced."""
         if change.kind in (ChangeKind.SCHEMAS, ChangeKind.EVERYTHING):
             self.library.expire_all()

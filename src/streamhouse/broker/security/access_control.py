@@ -1,7 +1,7 @@
 """AccessControl: what callers may do, by the rules as this agent knows them, and changing the rules.
 
 A decision is a dictionary's lookup after the first of its kind. Rules are read again when another agent announces a
-change, every `security.refresh_s` while announcements can't be heard, and before a change of this agent's is answered.
+change, every `security.refresh_s` while notifications are down, and before a change by this agent is answered.
 While the metadata store is away, the rules that were read last hold.
 """
 
@@ -168,9 +168,10 @@ class AccessControl:
     def _decide(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
         if self._decided >= self._settings.decision_cache_entries:
             self._forget_decisions()
-        asked = cluster_of(caller.tenant) if caller.tenant and resource.type is ResourceType.CLUSTER else resource
+        is_cluster_of_tenant = caller.tenant and resource.type is ResourceType.CLUSTER
+        requested = cluster_of(caller.tenant) if is_cluster_of_tenant else resource
         decided = not self._is_reserved(operation, resource) and self._index.allows(
-            self._principals(caller), caller.host, operation, asked
+            self._principals(caller), caller.host, operation, requested
         )
         of_caller = self._decisions.setdefault((caller.principal, caller.groups, caller.host), {})
         of_caller[operation, resource] = decided
@@ -271,7 +272,7 @@ class AccessControl:
                 await self._clock.sleep(self._settings.refresh_s)
 
     async def _wait_for_change(self) -> None:
-        if self._metadata.is_listening:  # where it ends, that is heard as a change
+        if self._metadata.is_listening:  # the end of the subscription arrives as a change
             await self._changed.wait()
         else:
             await self._clock.sleep(self._settings.refresh_s)

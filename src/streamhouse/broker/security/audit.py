@@ -101,7 +101,7 @@ class AuditLog:
         self._record(event_of(caller, AuditKind.LOGIN, Outcome.ALLOWED, mechanism))
 
     def failed_login(self, name: str, mechanism: str, *, host: str, listener: str) -> None:
-        """Somebody has not proven to be this user."""
+        """A login as this user failed."""
         self._record(
             AuditEvent(
                 kind=AuditKind.LOGIN,
@@ -114,7 +114,7 @@ class AuditLog:
         )
 
     def refused(self, caller: Caller, operation: str, resource: str) -> None:
-        """A caller may not do what it has asked for."""
+        """A caller was denied an operation."""
         self._record(event_of(caller, AuditKind.REFUSAL, Outcome.DENIED, operation, resource))
 
     def administered(self, caller: Caller, operation: str, resource: str = "", *, name: str = "") -> None:

@@ -69,7 +69,7 @@ class Decoys:
         )
 
     def _shapes_of(self, mechanisms: tuple[ScramMechanism, ...]) -> Sequence[_Shape]:
-        """The first credential of each user, without those who have none; if nobody has one, what is made here."""
+        """The first credential of each user that has one; if no user has one, generated ones."""
         if mechanisms not in self._shapes:
             first = (next((user[each] for each in mechanisms if each in user), None) for user in self._users)
             made_here = _Shape(mechanisms[0], self._settings.scram_iterations, SALT_BYTES)

@@ -162,7 +162,7 @@ class Quotas:
 
     async def _follow(self) -> None:
         while True:
-            if self._metadata.is_listening:  # where it ends, that is heard as a change
+            if self._metadata.is_listening:  # the end of the subscription arrives as a change
                 await self._is_stale.wait()
             else:
                 await self._clock.sleep(self._refresh_s)

@@ -44,7 +44,7 @@ class Security:
 
     @property
     def is_off(self) -> bool:
-        """Whether everybody may do everything, and agents have nothing by which to prove that they are."""
+        """Whether there is no access control, and agents have no credentials of the cluster."""
         return self.tokens is None and not self.access.is_enabled
 
     async def start(self) -> None:
@@ -72,7 +72,7 @@ class Security:
         self.users.close()
 
     async def _forget_unheard(self) -> None:
-        """Take users and keys for changed, now and then, while changes can't be heard of."""
+        """While notifications can't be received, reload users and keys at intervals."""
         while True:
             await self._dependencies.clock.sleep(self._settings.refresh_s)
             if not self._dependencies.metadata.is_listening:
@@ -87,7 +87,7 @@ class Security:
     # --- who is there
 
     def anonymous(self, *, host: str, listener: str) -> Caller:
-        """The caller of a listener that asks nobody to log in."""
+        """The caller of a listener without login."""
         return self._placed(Caller(principal=self._user_at(listener, ANONYMOUS)), host=host, listener=listener)
 
     def certified(self, name: str, *, host: str, listener: str) -> Caller:

@@ -29,7 +29,7 @@ KEY_TYPES: Final = ("RSA", "EC", "OKP")
 MAX_KEYS: Final = 100
 MAX_GROUPS: Final = 100
 UNKNOWN_KEY_WAIT_S: Final = 10.0
-"""Between two fetches that tokens with unknown keys cause: anybody can make up such tokens."""
+"""Minimum time between two fetches caused by tokens with unknown keys, which any client can send."""
 
 FetchKeys = Callable[[], Awaitable[bytes]]
 """Fetches the provider's JWKS; raises `Unavailable`."""
@@ -74,15 +74,15 @@ class TokenIssuer:
 
     def _claims_registry(self) -> jwt.JWTClaimsRegistry:
         settings = self._settings
-        wanted: dict[str, Any] = {
+        requested_claims: dict[str, Any] = {
             "iss": {"essential": True, "value": settings.oauth_issuer},
             "exp": {"essential": True},
             settings.oauth_principal_claim: {"essential": True},
         }
         if settings.oauth_audience:
-            wanted["aud"] = {"essential": True, "value": settings.oauth_audience}
+            requested_claims["aud"] = {"essential": True, "value": settings.oauth_audience}
         return jwt.JWTClaimsRegistry(
-            now=lambda: self._clock.now_ms() // 1000, leeway=round(settings.oauth_clock_skew_s), **wanted
+            now=lambda: self._clock.now_ms() // 1000, leeway=round(settings.oauth_clock_skew_s), **requested_claims
         )
 
     def _caller_of(self, claims: Mapping[str, Any]) -> Caller:
@@ -119,10 +119,10 @@ class TokenIssuer:
             await self._refresh()
 
     async def _refresh(self) -> None:
-        asked_at = self._clock.monotonic()
+        requested_at = self._clock.monotonic()
         async with self._fetching:
-            if self._fetched_at is not None and self._fetched_at >= asked_at:
-                return  # somebody else has just done it
+            if self._fetched_at is not None and self._fetched_at >= requested_at:
+                return  # a concurrent caller has just fetched them
             self._fetched_at = self._clock.monotonic()
             try:
                 self._keys = parse_keys(await self._fetch())

@@ -36,7 +36,7 @@ class DamagedRange:
     """An unreadable range. `seen_at`: monotonic time of the last detection."""
 
     name: str
-    place: RunLocation
+    location: RunLocation
     why: str
     is_missing: bool
     seen_at: float
@@ -44,7 +44,7 @@ class DamagedRange:
 
     def error(self) -> DamagedRecords:
         kind = MissingRecords if self.is_missing else DamagedRecords
-        return kind(self.name, base=self.place.base, end=self.place.end, key=self.place.key, why=self.why)
+        return kind(self.name, base=self.location.base, end=self.location.end, key=self.location.key, why=self.why)
 
 
 class DamagedRanges:
@@ -72,15 +72,15 @@ class DamagedRanges:
     def findings(self) -> Sequence[DamagedRange]:
         return list(self._ranges.values())
 
-    def report_missing(self, place: RunLocation) -> MissingRecords:
+    def report_missing(self, location: RunLocation) -> MissingRecords:
         """Note that a referenced object is missing; returns the error for the reader."""
-        error = self._note(place, "the object is not there", is_missing=True).error()
+        error = self._note(location, "the object is not there", is_missing=True).error()
         assert isinstance(error, MissingRecords)
         return error
 
-    def report_damaged(self, place: RunLocation, why: str) -> DamagedRecords:
+    def report_damaged(self, location: RunLocation, why: str) -> DamagedRecords:
         """Note damaged bytes; returns the error for the reader."""
-        return self._note(place, why, is_missing=False).error()
+        return self._note(location, why, is_missing=False).error()
 
     def refused(self, error: DamagedRecords) -> None:
         """Count a read that failed with this error."""
@@ -89,36 +89,36 @@ class DamagedRanges:
         else:
             self.refused_damaged += 1
 
-    def recently_missing(self, place: RunLocation) -> MissingRecords | None:
+    def recently_missing(self, location: RunLocation) -> MissingRecords | None:
         """The error for a range that was missing a moment ago, so that it isn't requested again."""
-        known = self._ranges.get(place)
+        known = self._ranges.get(location)
         if known is None or not known.is_missing or self._clock.monotonic() - known.seen_at >= self._recheck_s:
             return None
         error = known.error()
         assert isinstance(error, MissingRecords)
         return error
 
-    def mark_present(self, place: RunLocation) -> None:
+    def mark_present(self, location: RunLocation) -> None:
         """The object exists; it may still be damaged."""
-        if (known := self._ranges.get(place)) is not None and known.is_missing:
-            del self._ranges[place]
+        if (known := self._ranges.get(location)) is not None and known.is_missing:
+            del self._ranges[location]
 
-    def mark_readable(self, place: RunLocation) -> None:
+    def mark_readable(self, location: RunLocation) -> None:
         """The range was read, or is no longer referenced."""
-        self._ranges.pop(place, None)
+        self._ranges.pop(location, None)
 
-    def _note(self, place: RunLocation, why: str, *, is_missing: bool) -> DamagedRange:
+    def _note(self, location: RunLocation, why: str, *, is_missing: bool) -> DamagedRange:
         now = self._clock.monotonic()
-        before = self._ranges.pop(place, None)
+        before = self._ranges.pop(location, None)
         finding = DamagedRange(
-            name=str(self.name_of(place.partition)),
-            place=place,
+            name=str(self.name_of(location.partition)),
+            location=location,
             why=why,
             is_missing=is_missing,
             seen_at=now,
             logged_at=before.logged_at if before is not None else None,
         )
-        self._ranges[place] = finding
+        self._ranges[location] = finding
         if len(self._ranges) > self._limit:
             self._ranges.popitem(last=False)
         if finding.logged_at is None or now - finding.logged_at >= LOG_EVERY_S:
@@ -127,8 +127,8 @@ class DamagedRanges:
                 "records are missing from the object store" if is_missing else "records are damaged at rest",
                 extra={
                     "partition": finding.name,
-                    "offsets": f"[{place.base},{place.end})",
-                    "key": place.key,
+                    "offsets": f"[{location.base},{location.end})",
+                    "key": location.key,
                     "why": why,
                 },
             )

@@ -27,7 +27,7 @@ BlockKey: TypeAlias = tuple[str, int]
 
 MAGIC: Final = b"SHB1"
 _HEAD: Final = struct.Struct(">4sI")  # magic, CRC-32C of everything after it
-_PLACE: Final = struct.Struct(">qH")  # position, length of the object's key, which follows
+_KEY_HEAD: Final = struct.Struct(">qH")  # position, length of the object's key, which follows
 SUFFIX: Final = ".block"
 
 
@@ -37,31 +37,31 @@ def name_of(key: BlockKey) -> str:
 
 
 def encode_block_file(key: BlockKey, stored: Buffer) -> list[Buffer]:
-    place = _place(key)
-    return [_HEAD.pack(MAGIC, crc32c(stored, crc32c(place))), place, stored]
+    encoded_key = _encode_key(key)
+    return [_HEAD.pack(MAGIC, crc32c(stored, crc32c(encoded_key))), encoded_key, stored]
 
 
 def block_file_bytes(key: BlockKey, stored_bytes: int) -> int:
-    return _HEAD.size + len(_place(key)) + stored_bytes
+    return _HEAD.size + len(_encode_key(key)) + stored_bytes
 
 
 def decode_block_file(data: Buffer, key: BlockKey) -> memoryview:
     """The stored bytes of this block; raises `CorruptObject` if the file is damaged or of another block."""
-    place = _place(key)
-    if len(data) < _HEAD.size + len(place):
+    encoded_key = _encode_key(key)
+    if len(data) < _HEAD.size + len(encoded_key):
         raise CorruptObject(key[0], why=f"cached block ends after {len(data)} bytes")
     view = memoryview(data)
     magic, crc = _HEAD.unpack_from(view)
-    if magic != MAGIC or view[_HEAD.size : _HEAD.size + len(place)] != place:
+    if magic != MAGIC or view[_HEAD.size : _HEAD.size + len(encoded_key)] != encoded_key:
         raise CorruptObject(key[0], why="cached block is another one")
     if crc32c(view[_HEAD.size :]) != crc:
         raise CorruptObject(key[0], why="cached block doesn't match its checksum")
-    return view[_HEAD.size + len(place) :]
+    return view[_HEAD.size + len(encoded_key) :]
 
 
-def _place(key: BlockKey) -> bytes:
+def _encode_key(key: BlockKey) -> bytes:
     object_key = key[0].encode()
-    return _PLACE.pack(key[1], len(object_key)) + object_key
+    return _KEY_HEAD.pack(key[1], len(object_key)) + object_key
 
 
 TEMPORARY_SUFFIX: Final = ".new"

@@ -178,7 +178,7 @@ async def load_producers(
 
     Between the newest run, or the log start where there is none, and the flushed end lies what a session with a disk of
     its own was not waited for with: of that nobody knows what producers sent. Those of a damaged snapshot that can be
-    known from batches count as heard of at `now_ms`.
+    known from batches count as active at `now_ms`.
     """
     runs = await metadata.last_runs(list(flushed_ends)) if flushed_ends else ()
     read = await asyncio.gather(*(_read(span, reader) for span in spans([where_snapshot_is(run) for run in runs])))

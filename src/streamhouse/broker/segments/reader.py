@@ -221,7 +221,7 @@ class SegmentReader:
         return [await self._find_block(run, entry) for entry in entries]
 
     async def _get_index(self, run: Run) -> run_indexes.RunIndex:
-        self._require_found(run)
+        self._require_present(run)
         with self.named(run, run.base, run.end):
             try:
                 async with self._cold.slot(run.partition):
@@ -255,7 +255,7 @@ class SegmentReader:
         # The disk cache has its own threads, so that its reads don't wait for a slow store.
         if self.disk is not None and (cached := await self.disk.get(key, decode, whose=run.partition)) is not None:
             return cached
-        self._require_found(run)
+        self._require_present(run)
         with self.named(run, run.base + entry.first, run.base + entry.end):
             try:
                 async with self._cold.slot(run.partition):
@@ -279,7 +279,7 @@ class SegmentReader:
         self.damage.mark_present(location_of(run))
         return data
 
-    def _require_found(self, run: Run) -> None:
+    def _require_present(self, run: Run) -> None:
         """Raise if the object was missing a moment ago."""
         if (missing := self.damage.recently_missing(location_of(run))) is not None:
             raise missing
@@ -296,15 +296,15 @@ class SegmentReader:
     @contextmanager
     def named(self, run: Run, base: int, end: int) -> Iterator[None]:
         """Convert damage found while reading these offsets to an error with the offsets."""
-        place = RunLocation(run.partition, base, end, run.object_key)
+        location = RunLocation(run.partition, base, end, run.object_key)
         try:
             yield
         except DamagedRecords:
             raise
         except CorruptObject as error:
-            raise self.damage.report_damaged(place, error.why) from error
+            raise self.damage.report_damaged(location, error.why) from error
         else:
-            self.damage.mark_readable(place)
+            self.damage.mark_readable(location)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:

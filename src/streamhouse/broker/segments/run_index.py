@@ -82,32 +82,32 @@ class RunIndex:
         number = bisect_right(starts, offset) - 1
         if number < 0:
             return None
-        place = _WindowKey(partition, starts[number])
-        self._windows.move_to_end(place)
-        return self._windows[place]
+        key = _WindowKey(partition, starts[number])
+        self._windows.move_to_end(key)
+        return self._windows[key]
 
-    def _keep(self, place: _WindowKey, runs: Sequence[Run]) -> None:
-        self._drop(place)
-        self._windows[place] = _Window(place.start, runs)
-        insort(self._starts.setdefault(place.partition, []), place.start)
+    def _keep(self, key: _WindowKey, runs: Sequence[Run]) -> None:
+        self._drop(key)
+        self._windows[key] = _Window(key.start, runs)
+        insort(self._starts.setdefault(key.partition, []), key.start)
         self._kept += len(runs)
         self._shrink()
 
     def _shrink(self) -> None:
         while self._kept > self._limit and len(self._windows) > 1:
-            place = next(iter(self._windows))
-            self.evictions += len(self._windows[place].runs)
-            self._drop(place)
+            key = next(iter(self._windows))
+            self.evictions += len(self._windows[key].runs)
+            self._drop(key)
 
-    def _drop(self, place: _WindowKey) -> None:
-        window = self._windows.pop(place, None)
+    def _drop(self, key: _WindowKey) -> None:
+        window = self._windows.pop(key, None)
         if window is None:
             return
         self._kept -= len(window.runs)
-        starts = self._starts[place.partition]
-        starts.remove(place.start)
+        starts = self._starts[key.partition]
+        starts.remove(key.start)
         if not starts:
-            del self._starts[place.partition]
+            del self._starts[key.partition]
 
     def published(self, runs: Sequence[Run]) -> None:
         """This agent has registered new runs: extend windows that end where they begin."""
@@ -115,12 +115,12 @@ class RunIndex:
             starts = self._starts.get(run.partition)
             if not starts:
                 continue
-            place = _WindowKey(run.partition, starts[-1])
-            window = self._windows[place]
+            key = _WindowKey(run.partition, starts[-1])
+            window = self._windows[key]
             if window.end != run.base:
                 continue
             if len(window.runs) >= MAX_WINDOW:
-                self._drop(place)
+                self._drop(key)
             else:
                 window.extend(run)
                 self._kept += 1

@@ -79,7 +79,7 @@ class AgentSession:
         self._handing_over = asyncio.Lock()
         self._end_reason: StreamhouseError | None = None
         self._ending = asyncio.Event()
-        self._stop_asked = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         self._given_up = asyncio.Event()
         self.left_behind: UnfinishedShutdown | None = None
         self.flusher = Flusher(
@@ -115,7 +115,7 @@ class AgentSession:
         before the store's."""
         lease = dependencies.settings.lease
         await dependencies.agreed_now_ms()  # so that ages also use the store's clock
-        asked_at = dependencies.clock.monotonic()
+        requested_at = dependencies.clock.monotonic()
         session = await dependencies.metadata.open_session(
             NewSession(
                 session_id=SessionId(f"s-{dependencies.ids.token()}"),
@@ -135,7 +135,7 @@ class AgentSession:
                 ending = dependencies.metadata.end_session(session.session_id)
                 await limited(ending, seconds=dependencies.settings.agent.close_timeout_s, clock=dependencies.clock)
             raise
-        valid_until = asked_at + lease.usable_s
+        valid_until = requested_at + lease.usable_s
         return cls(
             dependencies,
             session,
@@ -229,7 +229,7 @@ class AgentSession:
 
     def stop(self) -> None:
         """End gracefully: transfer everything, or leave it in the WAL if that takes too long."""
-        self._stop_asked.set()
+        self._stop_requested.set()
         self._end(Stopping("the agent is stopping"))
 
     def lose(self, why: SessionLost) -> None:
@@ -332,7 +332,7 @@ class AgentSession:
         refusal = why if isinstance(why, Retriable) else AppendFailed(str(why))
         for item in self.logs:
             item.close(refusal)
-        limit_waiter = self._closing.wait_limit(self._stop_asked, self._given_up)
+        limit_waiter = self._closing.wait_limit(self._stop_requested, self._given_up)
         limit = asyncio.get_running_loop().create_task(limit_waiter, name="stop-limit")
         try:
             # A lost session acknowledges nothing, and an unavailable store must not delay its end.

@@ -37,11 +37,10 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-LEAST_WAL_OBJECTS: Final = 32
-
+MIN_WAL_OBJECTS: Final = 32
+"""Minimum number of WAL objects between flushes, however short the takeover time."""
 RECOVERY_SHARE: Final = 2 / 3
 """Share of the takeover time for reading the WAL; the rest is for clients to find the new leader."""
-"""Minimum number of WAL objects between flushes, however short the takeover time."""
 
 
 class FlushCandidate(NamedTuple):
@@ -90,7 +89,7 @@ async def wait_either(one: Awaitable[object], other: Awaitable[object]) -> None:
 
 def wal_objects_allowed(settings: Settings) -> int:
     """Maximum WAL objects that wait for a flush, so that a recovery can read them in time."""
-    return max(LEAST_WAL_OBJECTS, round(settings.lease.takeover_s * RECOVERY_SHARE * settings.wal.recovery_per_s))
+    return max(MIN_WAL_OBJECTS, round(settings.lease.takeover_s * RECOVERY_SHARE * settings.wal.recovery_per_s))
 
 
 def _fill(small: Sequence[FlushCandidate], limit_bytes: int) -> list[list[PartitionId]]:

@@ -64,11 +64,11 @@ class SessionShutdown:
     def __repr__(self) -> str:
         return f"<SessionShutdown {self._session_id} ended={self._has_ended}>"
 
-    async def wait_limit(self, stop_asked: asyncio.Event, given_up: asyncio.Event) -> None:
+    async def wait_limit(self, stop_requested: asyncio.Event, given_up: asyncio.Event) -> None:
         """Return when the time of a requested stop is over, or the session is given up because the agent is cut off."""
 
         async def time_is_over() -> None:
-            await stop_asked.wait()
+            await stop_requested.wait()
             await self._dependencies.clock.sleep(self._dependencies.settings.agent.stop_timeout_s)
 
         async with asyncio.TaskGroup() as waiters:

@@ -71,13 +71,13 @@ class OpenPartitions:
         """Acquire the lease of a partition that this agent should lead; waits a little for one that is being
         transferred."""
         partition = PartitionId(topic.topic_id, name.partition)
-        asked_at = self._dependencies.clock.monotonic()
+        requested_at = self._dependencies.clock.monotonic()
         while True:
             await self._cluster.require_ours(name, partition)
             try:
                 opened = await self._current_session().logs.open(topic, name.partition)
             except LeaseHeld:
-                left = self._retry_after_s(partition, asked_at)
+                left = self._retry_after_s(partition, requested_at)
                 if left <= 0:
                     self._cluster.invalidate_leases(topic.topic_id)
                     raise
@@ -87,11 +87,11 @@ class OpenPartitions:
                 self._cluster.on_lease_acquired(partition, opened.epoch)
                 return opened
 
-    def _retry_after_s(self, partition: PartitionId, asked_at: float) -> float:
+    def _retry_after_s(self, partition: PartitionId, requested_at: float) -> float:
         """How much longer a request waits for a lease. After one has waited without success, the next ones don't
         wait."""
         wait_s, now = self._dependencies.settings.cluster.handover_wait_s, self._dependencies.clock.monotonic()
-        left = asked_at + wait_s - now
+        left = requested_at + wait_s - now
         if self._dependencies.single_agent or now - self._impatient.get(partition, -math.inf) < wait_s:
             return 0.0
         if left <= 0:
@@ -185,7 +185,7 @@ class SessionManager:
     def may_acknowledge(self, opened: PartitionLog) -> bool:
         return self.current().may_acknowledge(opened)
 
-    def log_starts_moved(self, starts: Mapping[PartitionId, int]) -> None:
+    def on_log_starts_changed(self, starts: Mapping[PartitionId, int]) -> None:
         """Pass new log starts to those logs that are open here."""
         for opened in self._agent_session.logs if self._agent_session is not None else ():
             if (offset := starts.get(opened.partition)) is not None:

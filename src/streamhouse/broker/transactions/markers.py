@@ -79,8 +79,8 @@ class MarkerWriter:
         if row is not None and opened.may_be_stale(marker):
             await row.require_due()
             opened = await self._open_log(name)
-        if not opened.gate.is_open:
-            await opened.gate.wait()
+        if not opened.barrier.is_open:
+            await opened.barrier.wait()
         if expected is not None and opened.partition != expected:
             raise UnknownTopic(name)
         await self.write(opened, marker)

@@ -102,7 +102,7 @@ class HangingTransactions:
 
     async def _check(self, item: PartitionLog, suspect: Hanging) -> None:
         marker = missing_marker(await self._dependencies.metadata.transaction_of(suspect.entry.producer_id), suspect)
-        if marker is None or not item.gate.is_open or suspect not in _open([item]):
+        if marker is None or not item.barrier.is_open or suspect not in _open([item]):
             return
         try:
             await self._marking.write(item, marker)

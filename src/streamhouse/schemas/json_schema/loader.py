@@ -15,7 +15,7 @@ from streamhouse.schemas.json_schema.references import Documents
 from streamhouse.schemas.json_schema.schema_nodes import MISSING, Criterion, SchemaNode, in_place_height
 
 MAX_REFERENCES: Final = 20_000
-MAX_PLACE: Final = 200
+MAX_URI_CHARS: Final = 200
 MAX_IN_PLACE: Final = 100
 """Schemas that one value must fit, each reached through the one before."""
 
@@ -69,7 +69,7 @@ class _Loader:
                 raise InvalidSchema(f"too many references; limit={MAX_REFERENCES}")
             target = self._documents.find(uri, base, path)
             # Paths begin anew behind a reference: along a chain of them they would only grow.
-            reference.target = schema_nodes.Always() if target is None else self.node(target, uri[:MAX_PLACE])
+            reference.target = schema_nodes.Always() if target is None else self.node(target, uri[:MAX_URI_CHARS])
 
     def check_heights(self) -> None:
         """Refuse what would send one value in circles, or through more schemas than a validator's stack holds."""

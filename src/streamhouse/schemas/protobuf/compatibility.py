@@ -226,8 +226,8 @@ class _Comparison:
             else:
                 if number in before.oneof_of and number not in after.oneof_of:
                     self.add("ONEOF_FIELD_MOVED_TO_TOP_LEVEL", (*path, str(number)))
-                place = (*path, *after.place(number))
-                self._compare_fields(before.fields[number], after.fields[number], place, syntaxes)
+                path_of = (*path, *after.path_of(number))
+                self._compare_fields(before.fields[number], after.fields[number], path_of, syntaxes)
         self.compare_types(older, newer, path, syntaxes)
 
     def _compare_oneofs(self, before: "_Shape", after: "_Shape", path: Path) -> None:
@@ -252,11 +252,11 @@ class _Comparison:
             self.add("REQUIRED_FIELD_REMOVED" if required else "FIELD_REMOVED", (*path, str(number)))
         elif oneof in after.oneofs or any(each in after.fields for each in before.oneofs[oneof]):
             # A oneof that is gone with all its fields is as harmless as fields that are gone.
-            self.add("ONEOF_FIELD_REMOVED", (*path, *before.place(number)))
+            self.add("ONEOF_FIELD_REMOVED", (*path, *before.path_of(number)))
 
     def _added(self, after: "_Shape", number: int, path: Path) -> None:
         if number in after.oneof_of:
-            self.add("ONEOF_FIELD_ADDED", (*path, *after.place(number)))
+            self.add("ONEOF_FIELD_ADDED", (*path, *after.path_of(number)))
         else:
             required = after.fields[number].label == FieldDescriptorProto.LABEL_REQUIRED
             self.add("REQUIRED_FIELD_ADDED" if required else "FIELD_ADDED", (*path, str(number)))
@@ -330,7 +330,7 @@ class _Shape:
                 self.oneof_of[each.number] = name
                 self.oneofs.setdefault(name, []).append(each.number)
 
-    def place(self, number: int) -> Path:
+    def path_of(self, number: int) -> Path:
         oneof = self.oneof_of.get(number)
         return (str(number),) if oneof is None else (oneof, str(number))
 

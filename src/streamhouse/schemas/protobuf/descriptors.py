@@ -107,15 +107,15 @@ class Source:
             self.cursor.fail(f"the full name is too long; limit={MAX_FULL_NAME}", at=start)
         self.starts[local] = start
 
-    def place(self, local: str) -> str:
+    def location(self, local: str) -> str:
         """Where a name was defined: line and column of a text, the name itself of a descriptor."""
         if self.cursor is not None and local in self.starts:
-            return self.cursor.place(self.starts[local])
+            return self.cursor.location(self.starts[local])
         return f"{self.name}{local}"
 
     def fail(self, why: str, local: str) -> NoReturn:
         """Refuse the file for what stands under this name."""
-        raise InvalidSchema(why[:MAX_REASON], path=self.place(local)[:MAX_REASON])
+        raise InvalidSchema(why[:MAX_REASON], path=self.location(local)[:MAX_REASON])
 
 
 class Ranges:

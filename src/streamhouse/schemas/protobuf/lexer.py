@@ -86,7 +86,7 @@ class Cursor:
         """The token that comes next; it stays."""
         return self._tokens[self._next]
 
-    def place(self, at: int) -> str:
+    def location(self, at: int) -> str:
         """Where in the text that is, as people count: from one."""
         line = self._text.count("\n", 0, at) + 1
         column = at - self._text.rfind("\n", 0, at)
@@ -94,7 +94,7 @@ class Cursor:
 
     def fail(self, why: str, *, at: int | None = None) -> NoReturn:
         """Refuse the text here."""
-        raise InvalidSchema(why, path=self.place(self.token.start if at is None else at))
+        raise InvalidSchema(why, path=self.location(self.token.start if at is None else at))
 
     def expected(self, what: str) -> NoReturn:
         """Refuse the next token, and say what should stand in its place."""

@@ -40,7 +40,7 @@ class OwnerCheck:
         try:
             response = run_on_loop(self._response())
         except AccessDenied:  # agents show a pipeline to its owner, as whom it runs
-            raise self._moved("it was dropped, or is somebody else's now") from None
+            raise self._moved("it was dropped, or has another owner now") from None
         if response.status == 404:
             raise self._moved("it was dropped")
         if response.status >= 400:

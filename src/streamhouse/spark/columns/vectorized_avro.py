@@ -182,16 +182,16 @@ def _decimal(writer: AvroType, reader: AvroType, kind: pa.DataType) -> Plan:
     return Plan(Node(op=Op.DECIMAL, param=size), fixed(kind))
 
 
-def _leaf(writer: AvroType, *, is_wanted: bool = True) -> Node:
+def _leaf(writer: AvroType, *, is_decoded: bool = True) -> Node:
     if isinstance(writer, Fixed):
-        return Node(op=Op.FIXED, param=writer.size_bytes, is_wanted=is_wanted)
+        return Node(op=Op.FIXED, param=writer.size_bytes, is_decoded=is_decoded)
     if isinstance(writer, Enum):
-        return Node(op=Op.ENUM, param=len(writer.symbols), is_wanted=is_wanted)
+        return Node(op=Op.ENUM, param=len(writer.symbols), is_decoded=is_decoded)
     if writer.kind == "null":
-        return Node(op=Op.NULL, is_wanted=is_wanted)
+        return Node(op=Op.NULL, is_decoded=is_decoded)
     if writer.kind not in _SCALARS:
         raise NotVectorizable
-    return Node(op=_SCALARS[writer.kind], is_wanted=is_wanted)
+    return Node(op=_SCALARS[writer.kind], is_decoded=is_decoded)
 
 
 def _skipped(kind: AvroType) -> Node:
@@ -204,9 +204,9 @@ def _skipped(kind: AvroType) -> Node:
             raise NotVectorizable
         return _skip(Op.ARRAY, _skipped(kind.items))
     if isinstance(kind, Map):
-        return _skip(Op.MAP, Node(op=Op.BYTES, is_wanted=False), _skipped(kind.values))
-    return _leaf(kind, is_wanted=False)
+        return _skip(Op.MAP, Node(op=Op.BYTES, is_decoded=False), _skipped(kind.values))
+    return _leaf(kind, is_decoded=False)
 
 
 def _skip(op: Op, *children: Node) -> Node:
-    return Node(op=op, children=children, is_wanted=False)
+    return Node(op=op, children=children, is_decoded=False)

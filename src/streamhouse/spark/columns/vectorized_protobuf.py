@@ -81,7 +81,7 @@ def _fields(
 def _rivals(writer: Descriptor, known: set[int]) -> list[Node]:
     """Other members of the oneofs that are read: where one of them comes as well, the later one counts."""
     return [
-        Node(op=_op(field), number=field.number, has_presence=True, oneof=oneof.index + 1, is_wanted=False)
+        Node(op=_op(field), number=field.number, has_presence=True, oneof=oneof.index + 1, is_decoded=False)
         for oneof in writer.oneofs
         if any(field.number in known for field in oneof.fields)
         for field in oneof.fields

@@ -234,7 +234,7 @@ class _Lists:
 
 
 class Sessions(Protocol):
-    """Whoever has a Spark, or starts it."""
+    """Provides a Spark session, and starts one if needed."""
 
     @property
     def session(self) -> "SparkSession": ...

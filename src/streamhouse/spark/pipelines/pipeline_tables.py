@@ -111,7 +111,7 @@ def check_known(reads: Iterable[TableRef]) -> None:
 
 
 class ColumnWatcher:
-    """Asked before each micro-batch; `bound` is the catalog that the query was bound with."""
+    """Called before each micro-batch; `bound` is the catalog that the query was bound with."""
 
     def __init__(self, bound: Catalog, anew: Catalog, reads: Iterable[TableRef], *, clock: Clock | None = None) -> None:
         self._bound = {
@@ -155,7 +155,7 @@ class TargetTables:
 
     def ensure_topic(self, name: str, partitions: int | None = None) -> None:
         if self._send("GET", f"/v1/topics/{_quoted(name)}").status == 200:
-            return  # whoever may write to a topic need not be allowed to create it
+            return  # the right to write to a topic does not include the right to create it
         body = {"name": name} if partitions is None else {"name": name, "partitions": partitions}
         response = self._send("POST", "/v1/topics", body)
         if response.status >= 400 and self._send("GET", f"/v1/topics/{_quoted(name)}").status != 200:

@@ -185,7 +185,7 @@ class PipelineBuilder:
             raise Misconfigured("it reads no stream, so it would be over at once; do=read one: FROM STREAM(orders)")
         code = job.text if job.kind is Kind.PYTHON else None
         shape = state_signature(bound.frame, bound.reads, rows=rows_of(job, bound.frame), code=code)
-        if job.kind is Kind.VIEW and not job.has_run:  # one that has run was accepted before this was asked
+        if job.kind is Kind.VIEW and not job.has_run:  # one that has run was accepted before this check existed
             check_tables(bound.streams, bound.tables, options.lookup)
         if job.kind is Kind.VIEW and needs_versions(bound.frame, job.key):
             check_versions(folder, shape.state, name=job.name, has_run=job.has_run)
@@ -231,7 +231,7 @@ class PipelineBuilder:
             return run_python(own_session(self._spark), job.text, job.name, catalog, reading)
         statement = statement_of(job)
         try:
-            # Whoever reaches an agent can define a pipeline.
+            # Any client that reaches an agent can define a pipeline.
             bound = resolve(self._spark, statement.select, catalog, reading, is_untrusted=True)
         except (AnalysisException, ParseException, StatementError) as error:
             raise _wrong(of_definition(error), job.text, statement.select_start) from error

@@ -94,7 +94,7 @@ _TABLE_FUNCTIONS: Final = """
 """
 TABLE_FUNCTIONS: Final = frozenset(_TABLE_FUNCTIONS.split())
 
-OPTION_PLACES: Final = {
+OPTION_ARGUMENTS: Final = {
     **dict.fromkeys(("to_json", "to_csv", "to_xml", "schema_of_json", "schema_of_csv", "schema_of_xml"), 1),
     **dict.fromkeys(("from_json", "from_csv", "from_xml", "from_avro"), 2),
     "schema_of_avro": 1,
@@ -117,7 +117,7 @@ _OPTIONS: Final = """
 OPTIONS: Final = frozenset(_OPTIONS.split())
 """Of texts, in lower case: how these are read and written."""
 
-SCHEMA_PLACES: Final = {"from_json": 1, "from_csv": 1, "from_xml": 1, "variant_get": 2, "try_variant_get": 2}
+SCHEMA_ARGUMENT: Final = {"from_json": 1, "from_csv": 1, "from_xml": 1, "variant_get": 2, "try_variant_get": 2}
 """Functions whose schema is a text that is parsed when the query is analysed, and how many arguments stand before it.
 In a schema as JSON a column may have a default, which is an expression that Spark evaluates."""
 SCHEMAS: Final = ("schema_of_json", "schema_of_csv", "schema_of_xml")

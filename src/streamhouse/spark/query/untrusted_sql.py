@@ -19,10 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 from streamhouse.errors import StatementError
 from streamhouse.spark.query.untrusted_functions import (
     FUNCTIONS,
-    OPTION_PLACES,
+    OPTION_ARGUMENTS,
     OPTIONS,
     REFUSED,
-    SCHEMA_PLACES,
+    SCHEMA_ARGUMENT,
     SCHEMAS,
     TABLE_FUNCTIONS,
 )
@@ -232,7 +232,7 @@ def _is_call(expression: Any, *names: str) -> bool:
 
 def _check_options(name: str, arguments: list[Any]) -> None:
     """Options are written out, `map('mode', 'PERMISSIVE')`, so that it can be seen that none names a file."""
-    for options in arguments[OPTION_PLACES.get(name, len(arguments)) :]:
+    for options in arguments[OPTION_ARGUMENTS.get(name, len(arguments)) :]:
         values = scala_seq(options.arguments()) if _is_call(options, "map") else [options]
         if not all(kind_of(each) == "Literal" for each in values):
             raise _rejection(
@@ -245,8 +245,8 @@ def _check_options(name: str, arguments: list[Any]) -> None:
 
 
 def _check_schema(name: str, arguments: list[Any]) -> None:
-    place = SCHEMA_PLACES.get(name, len(arguments))
-    for schema in arguments[place : place + 1]:
+    position = SCHEMA_ARGUMENT.get(name, len(arguments))
+    for schema in arguments[position : position + 1]:
         is_text = kind_of(schema) == "Literal" and _TYPE.match(str(schema.value()))
         if not is_text and not _is_call(schema, *SCHEMAS):
             raise _rejection(

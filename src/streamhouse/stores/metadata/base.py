@@ -99,12 +99,12 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         """Whether changes by other agents are received now. Otherwise caches may be stale."""
         ...
 
-    def subscribe(self, heard: Callable[[Change], None]) -> Callable[[], None]:
-        """Call `heard` on the event loop for every change that any store on this database commits.
+    def subscribe(self, on_change: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `on_change` on the event loop for every change that any store on this database commits.
 
         Listening starts with the first subscription and is resumed after failures: whenever it starts or ends,
         `EVERYTHING` is sent, because changes may have been missed. Heartbeats and commits of segments, groups and
-        offsets are not sent. `heard` must be quick; its errors are logged. Returns a function that ends the
+        offsets are not sent. `on_change` must be quick; its errors are logged. Returns a function that ends the
         subscription."""
         ...
 
@@ -225,12 +225,12 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
     async def claim_recovery(self, dead: SessionId, *, by: SessionId, proven_dead: bool) -> int | None:
         """Claim a session for recovery; returns the claim's number, which only grows, or None when it can't be claimed.
 
-        It can be claimed when it has not ended and either its time is up by the store's clock or `proven_dead` (the
-        caller holds the lock of its disk). From here on its heartbeats and commits are refused, and so are those of an
-        earlier claim. A session can't claim itself; raise `SessionLost` unless `by` is live.
+        A session can be claimed if it has not ended, and either has expired by the store's clock or is `proven_dead`
+        (the caller holds the lock of its disk). From then on its heartbeats and commits are rejected, and so are those
+        of an earlier claim. A session can't claim itself. Raises `SessionLost` unless `by` is live.
 
-        Once claimed, only its claimer may claim it again, as long as that one is live and unexpired, unless it is
-        `proven_dead`: healthy agents don't take a recovery away from each other, and a recoverer's death frees it.
+        A claimed session can be claimed again by the same claimant, or by another one if the claimant is dead or
+        expired or the session is `proven_dead`: healthy agents don't take recoveries away from each other.
         """
         ...
 
@@ -246,12 +246,12 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         *,
         continue_at: Mapping[PartitionId, int] | None = None,
     ) -> None:
-        """Publish what was recovered, free the dead session's leases and end it, together. The partitions in
-        `continue_at` go on there, if that is above their end: offsets below it may have been given to lost records.
+        """Publish the recovered segments, free the dead session's leases and end it, in one transaction. Partitions in
+        `continue_at` continue at that offset if it is above their end: offsets below it may belong to lost records.
 
-        Raise `SessionLost` if the claim is not the newest, and `LeaseLost` naming the partitions whose guard failed, as
-        `commit_segments` does (their topic was deleted meanwhile: leave them out and finish again). Repeating a finish
-        that happened is a no-op.
+        Raises `SessionLost` if the claim is not the newest, and `LeaseLost` naming the partitions whose guard failed,
+        as in `commit_segments`; their topic was deleted meanwhile, so leave them out and call again. Repeating an
+        applied call is a no-op.
         """
         ...
 
@@ -278,9 +278,9 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
     async def abandon_recovery(self, dead: SessionId, claim: int) -> None:
         """Give up the unflushed records of a dead session whose disk can't be reached, free its leases and end it.
 
-        Every partition that it holds goes on behind what was reserved, so that nobody uses an offset twice, and an
-        `AbandonedRange` is kept of each, for when the disk comes back; an empty one where nothing was reserved. Raise
-        `SessionLost` if the claim is not the newest. Repeating it, or following a finish of the same claim, is a no-op.
+        Each partition that it holds continues after its reserved offsets, so that no offset is used twice. An
+        `AbandonedRange` is stored for each, for when the disk comes back; it is empty if nothing was reserved. Raises
+        `SessionLost` if the claim is not the newest. A no-op if repeated, or after a finish of the same claim.
         """
         ...
 
@@ -300,11 +300,10 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
     async def commit_segments(self, session_id: SessionId, commits: Sequence[SegmentCommit]) -> None:
         """Publish segment objects: each run must begin at its partition's flushed end, under its epoch and this holder.
 
-        All or nothing: raise `LeaseLost` naming the partitions whose guard failed (all of them when the session is no
-        longer live; an expired session that nobody has claimed may still commit). Repeating a commit that happened is a
-        no-op, known by its object keys; a known key with a run that was never published under it fails the guard (one
-        that was replaced since was published). Aborted transactions are published with
-        the runs in which their markers stand.
+        Atomic: raises `LeaseLost` naming the partitions whose guard failed: all of them if the session is no longer
+        live. An expired session that was not claimed may still commit. Repeating an applied commit, recognised by its
+        object keys, is a no-op, also if its runs were replaced since; a known key with a run that was never published
+        under it fails the guard. Aborted transactions are published with the runs that contain their markers.
         """
         ...
 
@@ -317,8 +316,8 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         ...
 
     async def last_runs(self, partitions: Sequence[PartitionId]) -> Sequence[Run]:
-        """The newest run of each, which always stays, because it carries the producers' state, its own or that of the
-        run before those that were placed; ordered. Partitions without runs are left out."""
+        """The newest run of each partition, ordered; partitions without runs are left out. It is never deleted, because
+        it has the producers' state: its own, or the state before runs of external commits."""
         ...
 
     async def runs_before(self, partition: PartitionId, *, before: int, limit: int) -> Sequence[Run]:
@@ -338,13 +337,13 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         ...
 
     async def replace_runs(self, session_id: SessionId, expected: Sequence[Run], commit: SegmentCommit) -> bool:
-        """Put the runs of a new object in the place of consecutive runs of a partition, which a live session may do
-        whoever holds the lease.
+        """Replace consecutive runs of a partition by the runs of a new object. Any live session may do it, whether or
+        not it holds the lease.
 
         The new runs cover exactly the offsets of the expected ones, each offset under its epoch (`Internal` otherwise).
-        All or nothing: False, and nothing changed, unless exactly the expected rows are still there. Objects left
-        without runs are doomed. Repeating a replacement that happened is a no-op and True, known by its object key.
-        Raise `SessionLost` unless the session is live.
+        Atomic: returns False and changes nothing unless exactly the expected rows exist. Objects that no run
+        references any more are marked for deletion. Repeating an applied replacement, recognised by its object key, is
+        a no-op and returns True. Raises `SessionLost` unless the session is live.
         """
         ...
 
@@ -359,12 +358,14 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
 
     # --- external commits
     async def commit_external_segments(self, placement: ExternalCommit) -> StoredCommit:
-        """Publish segments that others wrote behind what several sessions hold, and remember the commit.
+        """Publish segments that an external writer (Spark) stored, at the flushed ends of frozen partitions, and store
+        the commit.
 
-        All or nothing: raise `LeaseLost` naming the partitions whose guard failed, which is that of `commit_segments`
-        with each partition's own holder. A commit of the same query and epoch that happened is told again, whatever its
-        segments were; an epoch older than the newest one is `StaleCommit`; objects that are known already, placed or
-        given up, are `CommitRefused`. With a fence, `PipelineMoved` unless the pipeline is owned under its epoch.
+        Atomic: raises `LeaseLost` naming the partitions whose guard failed, as in `commit_segments` but with each
+        partition's own leader. A repeated commit of a query and epoch returns the first result, whatever its segments.
+        Raises `StaleCommit` for an epoch older than the query's newest, `CommitRefused` for objects that are already
+        registered or marked for deletion, and, with a fence, `PipelineMoved` unless the pipeline is owned under its
+        epoch.
         """
         ...
 
@@ -386,10 +387,9 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
     async def advance_log_start(self, starts: Mapping[PartitionId, int]) -> bool:
         """Move log starts forward (never back, never past the flushed end), and drop what lies below them.
 
-        Runs that end at or below the log start go, except each partition's newest; objects left without runs are
-        doomed. Aborted transactions go when their markers lie below. Unknown partitions are passed over. However many
-        runs there are, a call drops the oldest thousand or so: True when more may be left, which the same call drops
-        next.
+        Deletes runs that end at or below the log start, except each partition's newest, and aborted transactions whose
+        markers are below it. Objects that no run references any more are marked for deletion. Unknown partitions are
+        skipped. A call deletes about a thousand runs, oldest first; returns True if more may remain: call again.
         """
         ...
 
@@ -419,16 +419,16 @@ class MetadataStore(SchemaStore, PipelineStore, TransactionStore, IdentityStore,
         ...
 
     async def known_among(self, keys: Sequence[str]) -> frozenset[str]:
-        """Those of these keys that are in rows, live or marked for deletion."""
+        """The subset of these keys that is in rows, live or marked for deletion."""
         ...
 
     # --- groups
     async def commit_groups(self, session_id: SessionId, commits: Sequence[ShardCommit]) -> None:
         """Change groups and offsets of shards that this session holds, each shard once, its changes in order.
 
-        All or nothing: raise `LeaseLost` naming the shards whose guard failed: another holder or epoch, a session that
-        is no longer live (all of them), or a commit that comes after a later one of its epoch. Repeating the last
-        commit of a shard is a no-op. An offset of a partition that is gone is passed over.
+        Atomic: raises `LeaseLost` naming the shards whose guard failed: another leader or epoch, a session that is no
+        longer live (all shards), or a commit that is older than one that was applied under its epoch. Repeating the
+        last commit of a shard is a no-op. Offsets of deleted partitions are skipped.
         """
         ...
 

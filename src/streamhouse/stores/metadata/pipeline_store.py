@@ -43,7 +43,7 @@ class PipelineStore(Protocol):
         ...
 
     async def drop_table(self, name: str) -> bool:
-        """Whether there was one."""
+        """Delete a definition; returns whether it existed."""
         ...
 
     # --- pipelines
@@ -54,11 +54,12 @@ class PipelineStore(Protocol):
     async def find_pipeline(self, name: PipelineName) -> StoredPipeline | None: ...
 
     async def put_pipeline(self, pipeline: Pipeline, *, expected: Pipeline | None, limits: PipelineLimits) -> bool:
-        """Keep a pipeline if what is there still is what is `expected`; None: nothing. False, and no change, otherwise.
+        """Store a pipeline if the stored one is still the `expected` one (None: no pipeline); else return False and
+        change nothing.
 
-        Another generation ends the epoch: its owner keeps it under a new one, and what is done under the old one is
-        refused. Another revision or wish makes its status one that waits. A definition that differs in more than its
-        columns and its shape is a new version. Times are the store's. Raise `PipelineLimit` beyond the limit.
+        A new generation starts a new epoch for its owner; writes under the old epoch are rejected. A new revision or
+        desired state resets the status to waiting. A definition that differs in more than its columns and its shape is
+        stored as a new version. Times are the store's. Raises `PipelineLimit` beyond the limit.
         """
         ...
 
@@ -78,11 +79,11 @@ class PipelineStore(Protocol):
     async def heartbeat_supervisor(
         self, heartbeat: Heartbeat, *, ttl_ms: int, max_events: int, max_supervisors: int
     ) -> Sequence[StoredPipeline]:
-        """A supervisor is alive: renew what it runs and still owns, release what it owns and doesn't list, give it what
-        nobody owns, up to its share; returns what it should run, by name.
+        """Process a supervisor's heartbeat: renew the pipelines that it lists and owns, release those that it owns and
+        doesn't list, and assign unowned ones up to its share. Returns the pipelines that it should run, by name.
 
-        What it should let go (paused, gone, more than its share) is left out, and stays its own until it isn't listed.
-        Raise `PipelineLimit` beyond `max_supervisors`.
+        Pipelines that it should stop (paused, dropped, above its share) are left out of the response, and remain owned
+        until it no longer lists them. Raises `PipelineLimit` beyond `max_supervisors`.
         """
         ...
 
@@ -104,9 +105,9 @@ class PipelineStore(Protocol):
     async def change_view(self, part: ViewPart, *, max_rows: int) -> ViewState:
         """Change rows of a view, if the pipeline is still owned under the fence's epoch: raise `PipelineMoved` if not.
 
-        A batch that is wholly there is passed over. The first part of another query takes all rows of the one before
-        it away. Raise `ViewRefused` for a part that doesn't follow what is there, and for a query that isn't the
-        pipeline's; `PipelineLimit` beyond `max_rows`.
+        A batch that was applied before is skipped. The first part of another query replaces all rows of the previous
+        query. Raises `ViewRefused` for a part that doesn't follow the stored state and for a query that isn't the
+        pipeline's, and `PipelineLimit` beyond `max_rows`.
         """
         ...
 

@@ -184,13 +184,13 @@ def last_run_of(row: Row) -> Run:
     run = run_of(row)
     if row["producers_key"] is None:
         return run
-    place = CarriedProducers(
+    carried_producers = CarriedProducers(
         object_key=row["producers_key"],
         position=row["producers_position"],
         length=row["producers_length"],
         is_doubtful=bool(row["producers_doubtful"]),
     )
-    return replace(run, carried=place)
+    return replace(run, carried=carried_producers)
 
 
 def commit_of(row: Row) -> StoredCommit:

@@ -30,12 +30,12 @@ class SchemaStore(Protocol):
         ...
 
     async def add_version(self, new: NewVersion, *, max_subjects: int) -> RegisteredSchema | None:
-        """Give a subject a version: under the id that the same schema has in its context already, else the next one.
+        """Add a version to a subject: under the id that the same schema already has in its context, else the next id.
 
-        None, and nothing changed, when the subject has another revision, or when what the schema needs isn't there or
-        was deleted: the decision must be made again. An earlier version of the same schema that was deleted makes room
-        for the new one. Raise `SchemaIdTaken` when an imported id or version is somebody else's, and `SchemaLimit`
-        beyond `max_subjects`.
+        Returns None and changes nothing if the subject has another revision, or a referenced version doesn't exist or
+        was deleted: check again and retry. A deleted earlier version of the same schema is replaced by the new one.
+        Raises `SchemaIdTaken` if an imported id or version belongs to another schema, and `SchemaLimit` beyond
+        `max_subjects`.
         """
         ...
 
@@ -80,8 +80,8 @@ class SchemaStore(Protocol):
     async def delete_version(self, subject: Subject, version: int | None, *, permanent: bool) -> int:
         """Delete a version, None: the newest that is not deleted; returns its number.
 
-        A deleted version can still be read by those who know it; `permanent` takes it away. Raise what forbids it:
-        `UnknownSubject`, `UnknownVersion`, `VersionSoftDeleted`, `VersionNotSoftDeleted`, `ReferenceExists`.
+        A soft-deleted version can still be read by id and version; `permanent` removes it. Raises `UnknownSubject`,
+        `UnknownVersion`, `VersionSoftDeleted`, `VersionNotSoftDeleted` or `ReferenceExists`.
         """
         ...
 
@@ -104,8 +104,8 @@ class SchemaStore(Protocol):
     async def drop_config(self, scope: Subject) -> None: ...
 
     async def set_mode(self, scope: Subject, mode: Mode | None, *, must_be_empty: bool = False) -> None:
-        """Set or take away a mode. With `must_be_empty` nothing changes, and `ModeRefused` is raised, unless none of
-        the scope's subjects has a version; deleted ones go for good then."""
+        """Set or remove a mode. With `must_be_empty`, raises `ModeRefused` and changes nothing if a subject of the
+        scope has a version; soft-deleted versions are removed then."""
         ...
 
     async def drop_modes(self, context: str) -> None:

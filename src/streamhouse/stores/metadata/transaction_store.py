@@ -31,22 +31,22 @@ class OffsetsRequest(NamedTuple):
 class TransactionStore(Protocol):
     # --- a producer and its transaction
     async def init_producer(self, requested: InitProducerRequest, *, by: SessionId | None = None) -> StoredTransaction:
-        """Become the producer of a transactional id: its state is `EMPTY` then, and whoever was it is fenced.
+        """Become the producer of a transactional id: its state is `EMPTY` then, and the previous producer is fenced.
 
-        What is ongoing is aborted first: the row comes back prepared, as it does where it was prepared before. The
-        caller has that ended, and asks again. Raise `ProducerFenced` when `known` is neither the producer nor, where
-        it changed for `known` itself, the one before. Raise `SessionLost` unless the session `by` is live and in time:
-        what an agent was asked before it was paused has been asked of another one since.
+        An ongoing transaction is aborted first: then the returned row is prepared, as it is if it was prepared before.
+        The caller completes the transaction and calls again. Raises `ProducerFenced` if `known` is neither the current
+        producer nor the previous one in a call repeated by `known`. Raises `SessionLost` unless the session `by` is
+        live and unexpired: an agent that was paused must not apply a request that another agent has since served.
         """
         ...
 
     async def add_transaction_partitions(
         self, call: TransactionCall, partitions: Sequence[PartitionId], *, limit: int
     ) -> StoredTransaction:
-        """Begin a transaction or add partitions to it; those that don't exist are passed over.
+        """Begin a transaction or add partitions to it; partitions that don't exist are skipped.
 
-        Raise `UnknownProducerId`, `ProducerFenced`, `ConcurrentTransactions` while the one before is prepared, and
-        `TransactionTooLarge` beyond `limit` partitions.
+        Raises `UnknownProducerId`, `ProducerFenced`, `ConcurrentTransactions` while the previous transaction is
+        prepared, and `TransactionTooLarge` beyond `limit` partitions.
         """
         ...
 
@@ -59,19 +59,19 @@ class TransactionStore(Protocol):
     async def end_transaction(
         self, call: TransactionCall, *, commit: bool, bump: bool, fresh_id: int, by: SessionId | None = None
     ) -> StoredTransaction:
-        """Decide a transaction; its pending offsets are committed, or gone, with the decision.
+        """Commit or abort a transaction; its pending offsets are committed or deleted with the decision.
 
-        They are committed where the group and the partition still exist. With `bump` the producer goes on under the
-        next epoch, or `fresh_id` when epochs are used up; a producer that aborts what never began gets that at once,
-        and is complete. The same call again returns what it came to. Raise `UnknownProducerId`, `ProducerFenced`, and
-        `InvalidTransactionState` when it was decided otherwise, or there is nothing to decide; `SessionLost` as
-        `init_producer` does, for the next transaction of a producer may have the epoch of the one before.
+        Offsets are committed if the group and the partition still exist. With `bump` the producer continues under the
+        next epoch, or under `fresh_id` when epochs are used up; an abort without a transaction only does that.
+        Repeating the call returns the same result. Raises `UnknownProducerId`, `ProducerFenced`,
+        `InvalidTransactionState` if the other decision was made or there is no transaction, and `SessionLost` as
+        `init_producer` does, because the producer's next transaction may have the same epoch.
         """
         ...
 
     async def expire_transaction(self, transactional_id: str, number: int) -> StoredTransaction | None:
-        """Decide to abort a transaction that is ongoing for longer than its timeout, and fence its producer; None when
-        this one isn't so, or isn't any more."""
+        """Abort a transaction that is ongoing for longer than its timeout, and fence its producer; None if it is not,
+        or no longer, such a transaction."""
         ...
 
     async def complete_transaction(self, transactional_id: str, number: int) -> None:
@@ -81,8 +81,8 @@ class TransactionStore(Protocol):
     async def due_transactions(
         self, *, prepared_before_ms: int, limit: int, after: StoredTransaction | None = None
     ) -> Sequence[StoredTransaction]:
-        """Those prepared for at least `prepared_before_ms`, and those ongoing for longer than their timeouts; the
-        longest overdue first, from behind one that was found before."""
+        """Transactions that are prepared for at least `prepared_before_ms`, or ongoing for longer than their timeouts;
+        the longest overdue first, `after` the last one of the previous page."""
         ...
 
     async def transactions(self, *, after: str | None, limit: int) -> Sequence[StoredTransaction]:
@@ -114,7 +114,7 @@ class TransactionStore(Protocol):
         ...
 
     async def pending_offsets(self, requested: Sequence[OffsetsRequest]) -> Set[GroupOffset]:
-        """Those of the offsets that have an undecided transaction."""
+        """The subset of the offsets that belongs to an undecided transaction."""
         ...
 
     # --- aborted transactions in partitions

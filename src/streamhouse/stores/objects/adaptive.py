@@ -162,17 +162,17 @@ class AdaptiveStore:
         settings: ConcurrencySettings | None = None,
     ) -> None:
         self._inner = inner
-        lanes = [RequestQueue(name, settings or ConcurrencySettings(), clock, ids) for name in OPERATION_CLASSES]
-        self._read, self._wal, self._write, self._housekeeping = lanes
-        _register(registry, lanes)
+        queues = [RequestQueue(name, settings or ConcurrencySettings(), clock, ids) for name in OPERATION_CLASSES]
+        self._read, self._wal, self._write, self._housekeeping = queues
+        _register(registry, queues)
 
     def __repr__(self) -> str:
-        lanes = f"{self._read!r} {self._wal!r} {self._write!r} {self._housekeeping!r}"
-        return f"<AdaptiveStore {lanes} {self._inner!r}>"
+        queues = f"{self._read!r} {self._wal!r} {self._write!r} {self._housekeeping!r}"
+        return f"<AdaptiveStore {queues} {self._inner!r}>"
 
     async def put_new(self, key: str, body: Buffers) -> None:
-        lane = self._wal if key.startswith(WAL_PREFIX) else self._write
-        async with lane.slot():
+        queue = self._wal if key.startswith(WAL_PREFIX) else self._write
+        async with queue.slot():
             await self._inner.put_new(key, body)
 
     async def get_range(self, key: str, start: int, end: int) -> bytes:
@@ -205,16 +205,16 @@ class AdaptiveStore:
         await self._inner.aclose()
 
 
-def _register(registry: CollectorRegistry, lanes: Sequence[RequestQueue]) -> None:
+def _register(registry: CollectorRegistry, queues: Sequence[RequestQueue]) -> None:
     limits = Gauge(
         "streamhouse_object_store_concurrency_limit",
         "requests that may be under way at once; below store.max_concurrent: the store asked for fewer",
         ["lane"],
         registry=registry,
     )
-    for lane in lanes:
-        limits.labels(lane.name).set_function(partial(_limit_of, lane))
+    for queue in queues:
+        limits.labels(queue.name).set_function(partial(_limit_of, queue))
 
 
-def _limit_of(lane: RequestQueue) -> float:
-    return lane.pace.limit
+def _limit_of(queue: RequestQueue) -> float:
+    return queue.pace.limit

@@ -42,7 +42,7 @@ class MeteredStore:
             ["operation", "outcome"],
             registry=registry,
         )
-        moved = Counter(
+        shipped_bytes = Counter(
             "streamhouse_object_store_bytes", "bytes written to and read from it", ["operation"], registry=registry
         )
         seconds = Histogram(
@@ -51,7 +51,7 @@ class MeteredStore:
         self._requests = {
             (name, outcome): requests.labels(name, outcome) for name in OPERATIONS for outcome in OUTCOMES
         }
-        self._bytes = {name: moved.labels(name) for name in ("put_new", "get_range", "get_suffix")}
+        self._bytes = {name: shipped_bytes.labels(name) for name in ("put_new", "get_range", "get_suffix")}
         self._seconds = {name: seconds.labels(name) for name in OPERATIONS}
 
     def __repr__(self) -> str:

@@ -134,16 +134,16 @@ class RemoteObjectStore:
     """An `ObjectStore`. The client has bucket, prefix and credentials; `place` is its name in messages."""
 
     def __init__(
-        self, client: Client, settings: StoreSettings, clock: Clock, *, place: str, has_suffixes: bool = True
+        self, client: Client, settings: StoreSettings, clock: Clock, *, location: str, has_suffixes: bool = True
     ) -> None:
         self._client: Client | None = client
         self._settings = settings
         self._clock = clock
-        self._place = place
+        self._location = location
         self._has_suffixes = has_suffixes  # Azure has no suffix ranges: the size is requested first
 
     def __repr__(self) -> str:
-        return f"<RemoteObjectStore {self._place}>"
+        return f"<RemoteObjectStore {self._location}>"
 
     async def put_new(self, key: str, body: Buffers) -> None:
         check_key(key)
@@ -248,12 +248,12 @@ class RemoteObjectStore:
             return _PastTheEnd()
         if answer.is_conflict and isinstance(error, AlreadyExistsError) and operation == "put_new":
             return _Conflict()
-        meaning = translate(error, operation=operation, key=key, where=self._place)
+        meaning = translate(error, operation=operation, key=key, where=self._location)
         return _AnotherRange(meaning) if answer.is_another_range else meaning
 
     def _open(self) -> Client:
         if self._client is None:
-            raise Unavailable(f"object store is closed; place={self._place}")
+            raise Unavailable(f"object store is closed; place={self._location}")
         return self._client
 
 

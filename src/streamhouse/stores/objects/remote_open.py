@@ -50,10 +50,10 @@ def open_remote(url: str, settings: StoreSettings, clock: Clock, environ: Mappin
         client = _client(parts, settings, environ, endpoint)
     except (BaseError, ValueError) as error:
         raise Misconfigured(f"the object store's settings are not usable; why={_message(error)}") from None
-    place = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+    location = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
     if endpoint:
-        place += f" at {without_password(endpoint)}"
-    return RemoteObjectStore(client, settings, clock, place=place, has_suffixes=parts.scheme != "az")
+        location += f" at {without_password(endpoint)}"
+    return RemoteObjectStore(client, settings, clock, location=location, has_suffixes=parts.scheme != "az")
 
 
 @cache

@@ -256,9 +256,9 @@ class ClusterAdmin:
             session_id=session.session_id,
             kafka=str(session.kafka),
             http=str(session.http),
-            grpc=str(self._address) if status.is_asked else "",  # sessions don't store the gRPC address
+            grpc=str(self._address) if status.is_responder else "",  # sessions don't store the gRPC address
             state=status.condition,
             started_at_ms=session.started_at_ms,
             partitions=status.partitions,
-            asked=status.is_asked,
+            asked=status.is_responder,
         )

@@ -107,7 +107,7 @@ class Subscription:
         if self._bytes is not None:
             self._bytes -= size_bytes
 
-    def moved(self, name: TopicPartition, offset: int) -> None:
+    def advance(self, name: TopicPartition, offset: int) -> None:
         """Set the position behind what was sent; the other partitions are served first."""
         if name in self._positions:
             del self._positions[name]
@@ -288,7 +288,7 @@ class ConsumeStream:
         subscription.spent(records=records - budget.records, size_bytes=size_bytes - budget.size_bytes)
         for each in pieces:
             if each.next_offset != before[each.name] and subscription.is_at(each.name, before[each.name]):
-                subscription.moved(each.name, each.next_offset)
+                subscription.advance(each.name, each.next_offset)
         if self._access is not None:
             self._access.recheck()
         await self._send(message)

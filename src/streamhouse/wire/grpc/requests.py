@@ -111,7 +111,7 @@ async def resolve_offsets(
         each for number, one in enumerate(positions) for each in await _expand(broker, one, f"{field}[{number}]")
     ]
     if len(requested) > limit:
-        raise Rejected(f"too many partitions; field={field} asked={len(requested)} limit={limit}")
+        raise Rejected(f"too many partitions; field={field} requested={len(requested)} limit={limit}")
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def start(name: TopicPartition, position: pb.Position) -> Start:

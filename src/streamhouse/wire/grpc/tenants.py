@@ -36,7 +36,7 @@ REFUSED: Final = frozenset({"ListAgents", "GetCluster"})
 """The methods that tenants don't have: they are about agents."""
 
 TENANT: Final = ContextVar("grpc-tenant", default="")
-"""The tenant of the call's caller, in whose names errors are told."""
+"""The tenant of the call's caller; errors use its names."""
 
 _BY_NAME: Final[Mapping[str, Kind]] = {
     **dict.fromkeys(("topic", "group_id"), Kind.NAME),

@@ -88,7 +88,7 @@ def _of_struct(fields: dict[str, Rewrite]) -> Rewrite:
 
 T = TypeVar("T")
 
-_PLACE: Final = re.compile(r"^(?P<reason>.*?)(?: - at `(?P<key>key in )?(?P<path>.*)`)?$", re.DOTALL)
+_JSON_ERROR: Final = re.compile(r"^(?P<reason>.*?)(?: - at `(?P<key>key in )?(?P<path>.*)`)?$", re.DOTALL)
 _FIELD: Final = re.compile(r"^Object (?:contains unknown|missing required) field `(.*)`$")
 MAX_REASON: Final = 300
 COMPACT: Final = -1
@@ -228,10 +228,10 @@ def decode_json(data: bytes, kind: type[T], *, at: str = "$") -> T:
 
 def malformed(text: str, error: Exception, *, at: str = "$") -> Malformed:
     """Split msgspec's message into reason and path."""
-    match = _PLACE.match(str(error))
+    match = _JSON_ERROR.match(str(error))
     assert match is not None  # it matches everything
-    reason, place = match["reason"][:MAX_REASON], at + (match["path"] or "$")[1:MAX_REASON]
+    reason, path = match["reason"][:MAX_REASON], at + (match["path"] or "$")[1:MAX_REASON]
     reason = f"a key: {reason}" if match["key"] else reason
     if (field := _FIELD.search(reason)) is not None:
-        place += f".{field[1]}"
-    return Malformed(f"{text}; path={place} why={reason}", field_errors=[FieldError(path=place, reason=reason)])
+        path += f".{field[1]}"
+    return Malformed(f"{text}; path={path} why={reason}", field_errors=[FieldError(path=path, reason=reason)])

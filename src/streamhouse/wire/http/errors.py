@@ -301,7 +301,7 @@ def problem_of(error: errors.StreamhouseError) -> Problem:
 
 
 TENANT: Final = ContextVar("tenant", default="")
-"""The tenant of the request's caller, in whose names errors are told."""
+"""The tenant of the request's caller; errors use its names."""
 
 
 def _in_tenant(problem: Problem) -> Problem:

@@ -231,8 +231,8 @@ class _RequestMeter:
 
 def header_of(scope: Scope, name: str) -> str:
     """The first value of a header; empty without one."""
-    wanted = name.encode()
-    return next((value.decode("latin-1") for known, value in scope["headers"] if known == wanted), "")
+    raw_name = name.encode()
+    return next((value.decode("latin-1") for known, value in scope["headers"] if known == raw_name), "")
 
 
 def route_of(endpoint: Any) -> str:

@@ -121,9 +121,9 @@ def _header_parameter(header: Header) -> dict[str, Any]:
     return {"in": "header", "name": header.name, "description": header.about, "required": False, "schema": schema}
 
 
-def _parameter(place: str, name: str, schema: dict[str, Any], *, required: bool) -> dict[str, Any]:
+def _parameter(location: str, name: str, schema: dict[str, Any], *, required: bool) -> dict[str, Any]:
     about = schema.pop("description", "")
-    return {"in": place, "name": name, "description": about, "required": required, "schema": schema}
+    return {"in": location, "name": name, "description": about, "required": required, "schema": schema}
 
 
 def _schema(kind: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Administrative acts: the audit log is told what became of those that a request asked for, resource by resource.
+"""Administrative acts: writes the outcome of each requested change to the audit log, resource by resource.
 
 Only handlers of APIs that need a right to administer something are wrapped; records are produced and fetched without.
 """

@@ -44,7 +44,7 @@ from streamhouse.wire.kafka.framing import (
 )
 from streamhouse.wire.kafka.large_messages import Encoded, LargeMessages, is_large
 from streamhouse.wire.kafka.messages.sasl_authenticate import SaslAuthenticateRequest
-from streamhouse.wire.kafka.sasl.exchanges import LoginPlace
+from streamhouse.wire.kafka.sasl.exchanges import LoginOrigin
 from streamhouse.wire.kafka.sasl.login import BEFORE_LOGIN, SASL_AUTHENTICATE, TO_LOG_IN, Login, LoginFailed
 from streamhouse.wire.kafka.schema import Buffer, Response
 from streamhouse.wire.kafka.tenants import REFUSED, enter, leave
@@ -54,7 +54,7 @@ from streamhouse.wire.listener import OpenListener
 log = logging.getLogger(__name__)
 
 NOBODY: Final = Caller()
-"""The caller of what may be asked before a login."""
+"""The caller of requests that are served before a login."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +228,7 @@ class Connection(asyncio.BufferedProtocol):
     def _new_login(self, transport: asyncio.Transport) -> Login:
         server, spec = self._server, self._listener.spec
         login = Login(
-            LoginPlace(security=server.broker.security, host=self.host, listener=spec.name),
+            LoginOrigin(security=server.broker.security, host=self.host, listener=spec.name),
             server.broker.settings.security,
             server.clock,
             caller=self._unproven_caller(transport),

@@ -162,7 +162,7 @@ class Context(NamedTuple):
     """Waits before a failed login is answered."""
 
     def agents(self) -> list[tuple[int, Address]]:
-        """All agents by node id, at the addresses that clients of this listener are told."""
+        """All agents by node id, at the addresses advertised to clients of this listener."""
         return [(each.node_id, self.address_of(each)) for each in self.broker.agents()]
 
     def address_of(self, agent: Session) -> Address:

@@ -40,7 +40,7 @@ class Encoded(NamedTuple):
 class LargeMessages:
     def __init__(self, *, max_elements: int) -> None:
         self._max_elements = max_elements
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(AT_ONCE)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="large-messages")
         self.opened = 0
         """Requests decoded in the thread."""
@@ -62,7 +62,7 @@ class LargeMessages:
     @asynccontextmanager
     async def decode(self, frame: bytearray) -> AsyncIterator[DecodedRequest]:
         """Decode a large frame, and hold a slot while the request is started. Raises like `decode_request`."""
-        async with self._places:
+        async with self._slots:
             self.opened += 1
             try:
                 decoded = await self._in_thread(lambda: decode_request(frame, max_elements=self._max_elements))

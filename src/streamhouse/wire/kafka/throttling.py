@@ -1,4 +1,4 @@
-"""Throttling: clients above their quotas are told how long to wait, and their connections are not read meanwhile.
+"""Throttling: clients above their quotas get a throttle time, and their connections are not read meanwhile.
 
 As in Kafka (KIP-219), the response is sent at once, with the time in it; well-behaved clients wait by themselves, and
 the others are made to.

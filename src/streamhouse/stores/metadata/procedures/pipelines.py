@@ -222,7 +222,7 @@ async def _write_assignment(
         await tx.change(tx.sql.release_pipelines, {"names": text_list(shares.released)})
     if shares.taken:
         first = await take_epochs(tx, len(shares.taken))
-        taken = json.dumps([[name, first + place] for place, name in enumerate(shares.taken)])
+        taken = json.dumps([[name, first + number] for number, name in enumerate(shares.taken)])
         owning: Params = {"supervisor": supervisor, "taken": taken, "expires_at_ms": expires_at_ms}
         await tx.change(tx.sql.take_pipelines, owning)
 

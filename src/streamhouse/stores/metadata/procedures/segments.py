@@ -73,7 +73,7 @@ async def list_runs(tx: Transaction, partition: PartitionId, *, from_offset: int
 
 
 async def runs_of(tx: Transaction, from_offsets: Mapping[PartitionId, int], limit: int) -> Sequence[Run]:
-    params: Params = {"wanted": offset_list(from_offsets), "limit": limit}
+    params: Params = {"from_offsets": offset_list(from_offsets), "limit": limit}
     return [run_of(row) for row in await tx.rows(tx.sql.runs_of, params)]
 
 
@@ -257,10 +257,10 @@ async def replace_runs(tx: Transaction, session_id: SessionId, expected: Sequenc
     await tx.rows(tx.sql.find_partitions, {"partitions": partition_list([expected[0].partition])})
     if await tx.rows(tx.sql.known_among, {"keys": text_list([commit.segment.key])}):
         return True
-    place = _place(expected)
-    if [run_of(row) for row in await tx.rows(tx.sql.runs_within, place)] != list(expected):
+    offset_range = _range_params(expected)
+    if [run_of(row) for row in await tx.rows(tx.sql.runs_within, offset_range)] != list(expected):
         return False
-    await _replace(tx, place, expected, commit)
+    await _replace(tx, offset_range, expected, commit)
     return True
 
 
@@ -273,7 +273,7 @@ async def list_cleaned(tx: Transaction, topic_ids: Sequence[TopicId]) -> Mapping
     return {partition_of(row): int(row["cleaned_to"]) for row in rows}
 
 
-def _place(expected: Sequence[Run]) -> Params:
+def _range_params(expected: Sequence[Run]) -> Params:
     first, last = expected[0], expected[-1]
     return {**partition_params(first.partition), "base_offset": first.base, "end_offset": last.end}
 
@@ -282,16 +282,16 @@ def _base_of(run: Run) -> Params:
     return {**partition_params(run.partition), "base_offset": run.base}
 
 
-async def _replace(tx: Transaction, place: Params, expected: Sequence[Run], commit: SegmentCommit) -> None:
+async def _replace(tx: Transaction, offset_range: Params, expected: Sequence[Run], commit: SegmentCommit) -> None:
     carried = await tx.row(tx.sql.find_carried, _base_of(expected[-1]))
-    dropped = await tx.rows(tx.sql.drop_runs_within, place)
+    dropped = await tx.rows(tx.sql.drop_runs_within, offset_range)
     segment = commit.segment
     await tx.change_each(
         tx.sql.insert_object,
         [{"key": segment.key, "size_bytes": segment.size_bytes, "created_at_ms": segment.created_at_ms}],
     )
     before = await tx.row(
-        tx.sql.latest_before, {name: place[name] for name in ("topic_id", "partition", "base_offset")}
+        tx.sql.latest_before, {name: offset_range[name] for name in ("topic_id", "partition", "base_offset")}
     )
     times = [run.max_timestamp_ms for run in commit.runs]
     if before is not None:

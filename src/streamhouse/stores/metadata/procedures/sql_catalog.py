@@ -74,7 +74,7 @@ async def find_view_row(tx: Transaction, name: str, found_by: str) -> ViewRow | 
 
 
 async def list_view_rows(tx: Transaction, name: str, *, cursor: str | None, limit: int, max_bytes: int) -> ViewPage:
-    place, by = _place(cursor)
+    place, by = _parse_cursor(cursor)
     rows = await tx.rows(tx.sql.page_of_view, {"name": name, "place": place, "found_by": by, "limit": limit + 1})
     shown = rows[: min(limit, _fitting([len(row["row_text"]) for row in rows], max_bytes))]
     more = json.dumps([shown[-1]["place"], shown[-1]["found_by"]]) if len(rows) > len(shown) else None
@@ -91,7 +91,7 @@ def _fitting(sizes: Sequence[int], limit: int) -> int:
     return len(sizes)
 
 
-def _place(cursor: str | None) -> tuple[str, str]:
+def _parse_cursor(cursor: str | None) -> tuple[str, str]:
     if cursor is None:
         return "", ""
     try:

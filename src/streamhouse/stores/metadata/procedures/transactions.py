@@ -171,7 +171,7 @@ async def aborted_transactions(
     tx: Transaction, from_offsets: Mapping[PartitionId, int], limit: int
 ) -> Mapping[PartitionId, Sequence[AbortedTransaction]]:
     result: dict[PartitionId, list[AbortedTransaction]] = {}
-    for row in await tx.rows(tx.sql.aborted_of, {"wanted": offset_list(from_offsets), "limit": limit}):
+    for row in await tx.rows(tx.sql.aborted_of, {"from_offsets": offset_list(from_offsets), "limit": limit}):
         result.setdefault(partition_of(row), []).append(aborted_of(row))
     return result
 

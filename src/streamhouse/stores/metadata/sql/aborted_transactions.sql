@@ -5,21 +5,21 @@ VALUES (:topic_id, :partition, :last_offset, :first_offset, :producer_id)
 ON CONFLICT (topic_id, partition, last_offset) DO NOTHING;
 
 -- name: aborted_of
--- Those whose markers stand at an offset or above, for each in a JSON array of [topic id, partition, offset].
+-- Aborted transactions with markers at or above the offset, for a JSON array of [topic id, partition, offset].
 SELECT a.topic_id, a.partition, a.last_offset, a.first_offset, a.producer_id
-FROM json_each(:wanted) AS wanted
+FROM json_each(:from_offsets) AS requested
 JOIN aborted_transactions AS a
-  ON a.topic_id = wanted.value ->> 0 AND a.partition = CAST(wanted.value ->> 1 AS INTEGER)
+  ON a.topic_id = requested.value ->> 0 AND a.partition = CAST(requested.value ->> 1 AS INTEGER)
   AND a.last_offset IN (
       SELECT next_ones.last_offset FROM aborted_transactions AS next_ones
-      WHERE next_ones.topic_id = wanted.value ->> 0 AND next_ones.partition = CAST(wanted.value ->> 1 AS INTEGER)
-        AND next_ones.last_offset >= CAST(wanted.value ->> 2 AS BIGINT)
+      WHERE next_ones.topic_id = requested.value ->> 0 AND next_ones.partition = CAST(requested.value ->> 1 AS INTEGER)
+        AND next_ones.last_offset >= CAST(requested.value ->> 2 AS BIGINT)
       ORDER BY next_ones.last_offset LIMIT :limit
   )
 ORDER BY a.topic_id, a.partition, a.last_offset;
 
 -- name: drop_aborted_below
--- Those whose markers lie below the log start, oldest first and so many at most.
+-- Delete aborted transactions with markers below the log start, oldest first, up to a limit.
 DELETE FROM aborted_transactions
 WHERE topic_id = :topic_id AND partition = :partition
   AND last_offset IN (
@@ -33,7 +33,7 @@ WHERE topic_id = :topic_id AND partition = :partition
 RETURNING topic_id, partition;
 
 -- name: forget_aborted
--- Those whose markers are gone, of a JSON array of [offset].
+-- Delete the aborted transactions with markers in a JSON array of [offset].
 DELETE FROM aborted_transactions
 WHERE topic_id = :topic_id AND partition = :partition
   AND last_offset IN (SELECT CAST(gone.value ->> 0 AS BIGINT) FROM json_each(:last_offsets) AS gone);

@@ -1,9 +1,9 @@
 -- name: name_cluster
--- The first proposal becomes the cluster's name for ever.
+-- Set the cluster id, unless it is set.
 INSERT INTO cluster (only_row, cluster_id) VALUES (1, :cluster_id) ON CONFLICT DO NOTHING;
 
 -- name: cluster_name
--- The one row.
+-- The cluster id.
 SELECT cluster_id FROM cluster WHERE only_row = 1;
 
 -- name: newest_migration

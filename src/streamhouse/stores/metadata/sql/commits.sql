@@ -1,5 +1,5 @@
 -- name: touch_query
--- A query commits: nobody else commits for it meanwhile.
+-- Lock a query's row for its commit.
 INSERT INTO commit_queries (query, touched_at_ms) VALUES (:query, :now_ms)
 ON CONFLICT (query) DO UPDATE SET touched_at_ms = excluded.touched_at_ms;
 
@@ -12,25 +12,25 @@ SELECT query, epoch, progress, placed, covers FROM commits WHERE query = :query 
 SELECT query, epoch, progress, placed, covers FROM commits WHERE query = :query ORDER BY epoch DESC LIMIT 1;
 
 -- name: insert_commit
--- Remember what a commit placed, and how far its query is.
+-- Store a commit: its result and its query's progress.
 INSERT INTO commits (query, epoch, progress, placed, covers, committed_at_ms)
 VALUES (:query, :epoch, :progress, :placed, :covers, :now_ms);
 
 -- name: trim_commits
--- Only the newest commits of a query are remembered.
+-- Delete all but the newest commits of a query.
 DELETE FROM commits
 WHERE query = :query AND epoch NOT IN (
     SELECT newest.epoch FROM commits AS newest WHERE newest.query = :query ORDER BY newest.epoch DESC LIMIT :kept
 );
 
 -- name: forget_commits
--- Commits of queries that were silent for long, oldest first.
+-- Delete the commits of queries that were idle for long, oldest first.
 DELETE FROM commits WHERE query IN (
     SELECT q.query FROM commit_queries AS q WHERE q.touched_at_ms < :before_ms ORDER BY q.touched_at_ms LIMIT :limit
 );
 
 -- name: forget_queries
--- The same queries, which have no commits any more.
+-- Delete the rows of these queries.
 DELETE FROM commit_queries
 WHERE touched_at_ms < :before_ms AND NOT EXISTS (SELECT 1 FROM commits AS c WHERE c.query = commit_queries.query);
 
@@ -55,15 +55,15 @@ WHERE topic_id = :topic_id AND partition = :partition AND base_offset = :base_of
   AND producers_object_id IS NOT NULL;
 
 -- name: put_carried
--- A run that takes the place of another one has the same producers' state.
+-- Copy the location of the producers' state to a replacing run.
 UPDATE runs SET producers_object_id = :producers_object_id, producers_position = :producers_position,
                 producers_length = :producers_length, producers_doubtful = :producers_doubtful
 WHERE topic_id = :topic_id AND partition = :partition AND base_offset = :base_offset;
 
 -- name: give_up_objects
--- Objects in a JSON array of [key] that nobody has committed, and nobody may any more.
+-- Mark uncommitted objects in a JSON array of [key] for deletion; later commits of them are rejected.
 INSERT INTO doomed_objects (key, size_bytes, doomed_at_ms)
-SELECT wanted.value ->> 0, 0, CAST(:now_ms AS BIGINT)
-FROM json_each(:keys) AS wanted
-WHERE NOT EXISTS (SELECT 1 FROM segment_objects AS o WHERE o.key = wanted.value ->> 0)
-  AND NOT EXISTS (SELECT 1 FROM doomed_objects AS d WHERE d.key = wanted.value ->> 0);
+SELECT requested.value ->> 0, 0, CAST(:now_ms AS BIGINT)
+FROM json_each(:keys) AS requested
+WHERE NOT EXISTS (SELECT 1 FROM segment_objects AS o WHERE o.key = requested.value ->> 0)
+  AND NOT EXISTS (SELECT 1 FROM doomed_objects AS d WHERE d.key = requested.value ->> 0);

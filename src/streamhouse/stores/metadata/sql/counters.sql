@@ -1,13 +1,13 @@
 -- name: next_epoch
--- A lease epoch that nobody ever had: one counter for all partitions, so that epochs grow across everything.
+-- A new lease epoch: one counter for all partitions, so that epochs are unique and increasing.
 UPDATE counters SET value = value + 1 WHERE name = 'epoch' RETURNING value;
 
 -- name: reserve_producer_ids
--- The first of `count` producer ids that nobody ever had.
+-- Allocate `count` producer ids; returns the first.
 UPDATE counters SET value = value + :count WHERE name = 'producer_id' RETURNING value - :count + 1 AS first;
 
 -- name: next_schema_revision
--- A revision that no subject ever had.
+-- A new subject revision.
 UPDATE counters SET value = value + 1 WHERE name = 'schema_revision' RETURNING value;
 
 -- name: take_pipeline_epochs

@@ -6,13 +6,13 @@ SELECT
     (SELECT value FROM counters WHERE name = 'generation_stored') AS stored;
 
 -- name: next_generation
--- A generation that nobody ever began.
+-- A new generation.
 UPDATE counters SET value = value + 1 WHERE name = 'generation' RETURNING value;
 
 -- name: store_generation
--- The object store has this generation; never back.
+-- Store the generation of the object store; never decreases.
 UPDATE counters SET value = :generation WHERE name = 'generation_stored' AND value < :generation;
 
 -- name: sessions_among
--- Which of a JSON array of [session id] there are rows of, in whatever state.
-SELECT s.session_id FROM json_each(:session_ids) AS wanted JOIN sessions AS s ON s.session_id = wanted.value ->> 0;
+-- The subset of a JSON array of [session id] that has rows, in any state.
+SELECT s.session_id FROM json_each(:session_ids) AS requested JOIN sessions AS s ON s.session_id = requested.value ->> 0;

@@ -13,23 +13,23 @@ SELECT :topic_id, numbers.partition, counters.value FROM numbers, counters WHERE
 -- Every partition of the topics in a JSON array of [topic id].
 SELECT p.topic_id, p.partition, p.epoch, p.holder, p.log_start, p.flushed_end, p.pinned_to, p.replicas,
        p.reserved_until
-FROM json_each(:topic_ids) AS wanted
-JOIN partitions AS p ON p.topic_id = wanted.value ->> 0
+FROM json_each(:topic_ids) AS requested
+JOIN partitions AS p ON p.topic_id = requested.value ->> 0
 ORDER BY p.topic_id, p.partition;
 
 -- name: find_partitions
 -- The partitions in a JSON array of [topic id, partition]; those that do not exist are left out.
 SELECT p.topic_id, p.partition, p.epoch, p.holder, p.log_start, p.flushed_end, p.pinned_to, p.replicas,
        p.reserved_until
-FROM json_each(:partitions) AS wanted
-JOIN partitions AS p ON p.topic_id = wanted.value ->> 0 AND p.partition = CAST(wanted.value ->> 1 AS INTEGER)
+FROM json_each(:partitions) AS requested
+JOIN partitions AS p ON p.topic_id = requested.value ->> 0 AND p.partition = CAST(requested.value ->> 1 AS INTEGER)
 ORDER BY p.topic_id, p.partition;
 
 -- name: existing_partitions
--- Which of the partitions in a JSON array of [topic id, partition] there are; whoever changes them is not kept from it.
+-- The partitions in a JSON array of [topic id, partition] that exist; takes no locks.
 SELECT p.topic_id, p.partition
-FROM json_each(:partitions) AS wanted
-JOIN partitions AS p ON p.topic_id = wanted.value ->> 0 AND p.partition = CAST(wanted.value ->> 1 AS INTEGER)
+FROM json_each(:partitions) AS requested
+JOIN partitions AS p ON p.topic_id = requested.value ->> 0 AND p.partition = CAST(requested.value ->> 1 AS INTEGER)
 ORDER BY p.topic_id, p.partition;
 
 -- name: partitions_held_by
@@ -39,7 +39,7 @@ FROM partitions WHERE holder = :holder
 ORDER BY topic_id, partition;
 
 -- name: take_lease
--- Give a free lease to a session under a new epoch; changes nothing when somebody holds it.
+-- Give a free lease to a session under a new epoch; no-op if it is held.
 UPDATE partitions SET holder = :holder, epoch = :epoch
 WHERE topic_id = :topic_id AND partition = :partition AND holder IS NULL;
 
@@ -49,25 +49,25 @@ UPDATE partitions SET holder = NULL
 WHERE topic_id = :topic_id AND partition = :partition AND holder = :holder;
 
 -- name: free_leases
--- Free all leases of a session that ends; returns where they were.
+-- Free all leases of a session that ends; returns their partitions.
 UPDATE partitions SET holder = NULL WHERE holder = :holder RETURNING topic_id;
 
 -- name: pin_partition
--- Where a partition belongs, whatever else would decide; null: nowhere in particular.
+-- Pin a partition to a preferred leader; null: the default.
 UPDATE partitions SET pinned_to = :pinned_to, replicas = :replicas
 WHERE topic_id = :topic_id AND partition = :partition;
 
 -- name: reserve_offsets
--- Offsets below this one may be given to records by the holder; never back.
+-- Reserve offsets for the leader; never decreases.
 UPDATE partitions SET reserved_until = :reserved_until
 WHERE topic_id = :topic_id AND partition = :partition AND holder = :holder AND reserved_until < :reserved_until;
 
 -- name: skip_reserved
--- Nobody ever uses what a dead session had reserved: its leases' logs go on behind it.
+-- Continue the logs of a dead session's leases after its reserved offsets, which are never used again.
 UPDATE partitions SET flushed_end = reserved_until WHERE holder = :holder AND reserved_until > flushed_end;
 
 -- name: skip_lost
--- Nobody ever uses offsets that a dead session may have given to records which its damaged log has lost.
+-- Continue a log after offsets that may belong to lost records of a damaged WAL.
 UPDATE partitions SET flushed_end = :continue_at
 WHERE topic_id = :topic_id AND partition = :partition AND holder = :holder AND flushed_end < :continue_at;
 
@@ -83,7 +83,7 @@ UPDATE partitions SET log_start = CASE WHEN :log_start < flushed_end THEN :log_s
 WHERE topic_id = :topic_id AND partition = :partition AND log_start < :log_start;
 
 -- name: shrink_partition
--- Runs of the partition were dropped.
+-- Subtract dropped runs from a partition's size.
 UPDATE partitions SET size_bytes = size_bytes - :dropped_bytes
 WHERE topic_id = :topic_id AND partition = :partition;
 
@@ -91,8 +91,8 @@ WHERE topic_id = :topic_id AND partition = :partition;
 -- Bytes of the partitions of the topics in a JSON array of [topic id]. Where everything was deleted only the newest run is
 -- left, and that for its producers' state alone.
 SELECT p.topic_id, p.partition, p.size_bytes
-FROM json_each(:topic_ids) AS wanted
-JOIN partitions AS p ON p.topic_id = wanted.value ->> 0
+FROM json_each(:topic_ids) AS requested
+JOIN partitions AS p ON p.topic_id = requested.value ->> 0
 WHERE p.log_start < p.flushed_end;
 
 -- name: delete_partitions

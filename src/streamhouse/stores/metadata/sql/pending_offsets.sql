@@ -1,5 +1,5 @@
 -- name: put_pending_offset
--- An offset that is decided with a transaction, whatever it was before; nothing happens when the partition is gone.
+-- Insert or replace a pending offset of a transaction; no-op if the partition doesn't exist.
 INSERT INTO pending_offsets (
     transactional_id, group_id, topic_id, partition, shard_topic_id, shard,
     committed_offset, leader_epoch, metadata, committed_at_ms, expires_at_ms
@@ -13,7 +13,7 @@ ON CONFLICT (transactional_id, group_id, topic_id, partition) DO UPDATE SET
     committed_at_ms = excluded.committed_at_ms, expires_at_ms = excluded.expires_at_ms;
 
 -- name: commit_pending_offsets
--- First half of deciding offsets: they count, where their group and partition are still there.
+-- First half of committing a transaction: its pending offsets become committed, if group and partition exist.
 INSERT INTO committed_offsets (
     group_id, topic_id, partition, committed_offset, leader_epoch, metadata, committed_at_ms, expires_at_ms
 )
@@ -29,26 +29,26 @@ ON CONFLICT (group_id, topic_id, partition) DO UPDATE SET
     committed_at_ms = excluded.committed_at_ms, expires_at_ms = excluded.expires_at_ms;
 
 -- name: drop_pending_offsets
--- Second half of deciding offsets: none is pending any more.
+-- Second half: delete the transaction's pending offsets.
 DELETE FROM pending_offsets WHERE transactional_id = :transactional_id;
 
 -- name: pending_of_group
--- Where a group has offsets that are not decided.
+-- Partitions with pending offsets of a group.
 SELECT DISTINCT group_id, topic_id, partition FROM pending_offsets WHERE group_id = :group_id;
 
 -- name: find_pending
--- Which of the partitions in a JSON array of [topic id, partition] a group has offsets in that are not decided.
+-- The partitions in a JSON array of [topic id, partition] with pending offsets of a group.
 SELECT DISTINCT o.group_id, o.topic_id, o.partition
-FROM json_each(:partitions) AS wanted
+FROM json_each(:partitions) AS requested
 JOIN pending_offsets AS o
-  ON o.group_id = :group_id AND o.topic_id = wanted.value ->> 0 AND o.partition = CAST(wanted.value ->> 1 AS INTEGER);
+  ON o.group_id = :group_id AND o.topic_id = requested.value ->> 0 AND o.partition = CAST(requested.value ->> 1 AS INTEGER);
 
 -- name: drop_pending_of_group
 -- Part of deleting a group.
 DELETE FROM pending_offsets WHERE group_id = :group_id;
 
 -- name: drop_pending_of_topic
--- Part of deleting a topic: nobody's place in it means anything any more.
+-- Part of deleting a topic: the offsets committed for it.
 DELETE FROM pending_offsets WHERE topic_id = :topic_id;
 
 -- name: drop_pending_of_shards

@@ -1,5 +1,5 @@
 -- name: add_events
--- Lines of logs, in a JSON array of [name, time, level, text]; those that are there already are passed over.
+-- Insert log lines from a JSON array of [name, time, level, text]; known ones are skipped.
 INSERT INTO pipeline_events (name, at_ms, level, text)
 SELECT given.value ->> 0, CAST(given.value ->> 1 AS BIGINT), given.value ->> 2, given.value ->> 3
 FROM json_each(:events) AS given
@@ -9,7 +9,7 @@ WHERE NOT EXISTS (
 );
 
 -- name: trim_events
--- Only the newest lines of a log are kept.
+-- Delete all but the newest lines of a log.
 DELETE FROM pipeline_events
 WHERE name = :name AND event_id <= (
     SELECT old.event_id FROM pipeline_events AS old

@@ -1,10 +1,10 @@
 -- name: add_pipeline_version
--- A definition that was applied.
+-- Insert an applied definition.
 INSERT INTO pipeline_versions (name, revision, definition, applied_at_ms)
 VALUES (:name, :revision, :definition, :now_ms);
 
 -- name: trim_pipeline_versions
--- Only the newest versions of a pipeline are kept.
+-- Delete all but the newest versions of a pipeline.
 DELETE FROM pipeline_versions
 WHERE name = :name AND version_id <= (
     SELECT old.version_id FROM pipeline_versions AS old

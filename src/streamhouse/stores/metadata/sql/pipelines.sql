@@ -13,7 +13,7 @@ FROM pipelines AS p LEFT JOIN supervisors AS s ON s.supervisor = p.owner
 WHERE p.name = :name;
 
 -- name: fence_pipeline
--- Who owns a pipeline; it stays so until the end of the transaction.
+-- The owner of a pipeline; locked until the end of the transaction.
 SELECT owner, epoch, query_id FROM pipelines WHERE name = :name;
 
 -- name: count_pipelines
@@ -21,7 +21,7 @@ SELECT owner, epoch, query_id FROM pipelines WHERE name = :name;
 SELECT COUNT(*) AS found FROM pipelines;
 
 -- name: insert_pipeline
--- A pipeline that nobody runs yet.
+-- Insert a pipeline without an owner.
 INSERT INTO pipelines (
     name, definition, revision, generation, query_id, starting, wish, created_at_ms, changed_at_ms, epoch, status
 ) VALUES (
@@ -29,37 +29,37 @@ INSERT INTO pipelines (
 );
 
 -- name: change_pipeline
--- Another definition, wish or beginning. Its owner stays, perhaps under another epoch.
+-- Change definition, desired state or start. The owner stays, possibly under a new epoch.
 UPDATE pipelines SET definition = :definition, revision = :revision, generation = :generation, query_id = :query_id,
                      starting = :starting, wish = :wish, changed_at_ms = :now_ms, epoch = :epoch, status = :status
 WHERE name = :name;
 
 -- name: drop_pipeline
--- A pipeline goes, with its log, and its rows if it is a view.
+-- Delete a pipeline with its log, and with its rows if it is a view.
 DELETE FROM pipelines WHERE name = :name;
 
 -- name: tell_statuses
--- What their owner says of pipelines, in a JSON array of [name, status].
+-- Store statuses reported by the owner, in a JSON array of [name, status].
 UPDATE pipelines SET status = given.value ->> 1
 FROM json_each(:statuses) AS given
 WHERE pipelines.name = given.value ->> 0;
 
 -- name: renew_pipelines
--- Leases of the pipelines in a JSON array of [name] go on.
+-- Renew the leases of the pipelines in a JSON array of [name].
 UPDATE pipelines SET expires_at_ms = :expires_at_ms
-WHERE name IN (SELECT wanted.value ->> 0 FROM json_each(:names) AS wanted);
+WHERE name IN (SELECT requested.value ->> 0 FROM json_each(:names) AS requested);
 
 -- name: release_pipelines
--- Nobody owns the pipelines in a JSON array of [name] any more; their epochs stay.
+-- Release the pipelines in a JSON array of [name]; their epochs stay.
 UPDATE pipelines SET owner = NULL, expires_at_ms = 0
-WHERE name IN (SELECT wanted.value ->> 0 FROM json_each(:names) AS wanted);
+WHERE name IN (SELECT requested.value ->> 0 FROM json_each(:names) AS requested);
 
 -- name: release_pipelines_of
--- A supervisor owns nothing any more.
+-- Release all pipelines of a supervisor.
 UPDATE pipelines SET owner = NULL, expires_at_ms = 0 WHERE owner = :supervisor;
 
 -- name: take_pipelines
--- A supervisor becomes the owner of pipelines, in a JSON array of [name, epoch].
+-- Assign pipelines in a JSON array of [name, epoch] to a supervisor.
 UPDATE pipelines SET owner = :supervisor, expires_at_ms = :expires_at_ms, epoch = CAST(given.value ->> 1 AS BIGINT)
 FROM json_each(:taken) AS given
 WHERE pipelines.name = given.value ->> 0;

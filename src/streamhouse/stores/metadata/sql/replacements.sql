@@ -40,6 +40,6 @@ WHERE topic_id = :topic_id AND partition = :partition AND cleaned_to < :cleaned_
 -- name: cleaned_of_topics
 -- How far the partitions of the topics in a JSON array of [topic id] were compacted.
 SELECT p.topic_id, p.partition, p.cleaned_to
-FROM json_each(:topic_ids) AS wanted
-JOIN partitions AS p ON p.topic_id = wanted.value ->> 0
+FROM json_each(:topic_ids) AS requested
+JOIN partitions AS p ON p.topic_id = requested.value ->> 0
 WHERE p.cleaned_to > 0;

@@ -35,17 +35,17 @@ ORDER BY r.base_offset LIMIT :limit;
 -- As `runs_from`, for each in a JSON array of [topic id, partition, offset].
 SELECT r.topic_id, r.partition, r.base_offset, r.end_offset, r.stored_base, r.epoch, o.key AS object_key,
        r.position, r.length, r.index_position, r.index_length, r.records, r.max_timestamp_ms
-FROM json_each(:wanted) AS wanted
-JOIN runs AS r ON r.topic_id = wanted.value ->> 0 AND r.partition = CAST(wanted.value ->> 1 AS INTEGER)
+FROM json_each(:from_offsets) AS requested
+JOIN runs AS r ON r.topic_id = requested.value ->> 0 AND r.partition = CAST(requested.value ->> 1 AS INTEGER)
   AND r.base_offset IN (
       SELECT next_runs.base_offset FROM runs AS next_runs
-      WHERE next_runs.topic_id = wanted.value ->> 0 AND next_runs.partition = CAST(wanted.value ->> 1 AS INTEGER)
+      WHERE next_runs.topic_id = requested.value ->> 0 AND next_runs.partition = CAST(requested.value ->> 1 AS INTEGER)
         AND next_runs.base_offset >= COALESCE((
             SELECT MAX(below.base_offset) FROM runs AS below
-            WHERE below.topic_id = wanted.value ->> 0 AND below.partition = CAST(wanted.value ->> 1 AS INTEGER)
-              AND below.base_offset <= CAST(wanted.value ->> 2 AS BIGINT)
+            WHERE below.topic_id = requested.value ->> 0 AND below.partition = CAST(requested.value ->> 1 AS INTEGER)
+              AND below.base_offset <= CAST(requested.value ->> 2 AS BIGINT)
         ), 0)
-        AND next_runs.end_offset > CAST(wanted.value ->> 2 AS BIGINT)
+        AND next_runs.end_offset > CAST(requested.value ->> 2 AS BIGINT)
       ORDER BY next_runs.base_offset LIMIT :limit
   )
 JOIN segment_objects AS o ON o.object_id = r.object_id
@@ -57,11 +57,11 @@ ORDER BY r.topic_id, r.partition, r.base_offset;
 SELECT r.topic_id, r.partition, r.base_offset, r.end_offset, r.stored_base, r.epoch, o.key AS object_key,
        r.position, r.length, r.index_position, r.index_length, r.records, r.max_timestamp_ms,
        carried.key AS producers_key, r.producers_position, r.producers_length, r.producers_doubtful
-FROM json_each(:partitions) AS wanted
-JOIN runs AS r ON r.topic_id = wanted.value ->> 0 AND r.partition = CAST(wanted.value ->> 1 AS INTEGER)
+FROM json_each(:partitions) AS requested
+JOIN runs AS r ON r.topic_id = requested.value ->> 0 AND r.partition = CAST(requested.value ->> 1 AS INTEGER)
     AND r.base_offset = (
         SELECT MAX(newest.base_offset) FROM runs AS newest
-        WHERE newest.topic_id = wanted.value ->> 0 AND newest.partition = CAST(wanted.value ->> 1 AS INTEGER)
+        WHERE newest.topic_id = requested.value ->> 0 AND newest.partition = CAST(requested.value ->> 1 AS INTEGER)
     )
 JOIN segment_objects AS o ON o.object_id = r.object_id
 LEFT JOIN segment_objects AS carried ON carried.object_id = r.producers_object_id
@@ -123,7 +123,7 @@ WHERE r.topic_id = :topic_id AND r.partition = :partition
 ORDER BY r.max_timestamp_ms DESC, r.base_offset LIMIT 1;
 
 -- name: epoch_end
--- The newest epoch that is not newer than the one asked for, and the first offset after its last run. Epochs grow with
+-- The newest epoch that is at most the requested one, and the first offset after its last run. Epochs grow with
 -- offsets, so that a bisection in halving steps finds the last offset that is not newer.
 WITH RECURSIVE reached (position, step) AS (
     SELECT CAST(-1 AS BIGINT), 4611686018427387904
@@ -143,7 +143,7 @@ WHERE r.topic_id = :topic_id AND r.partition = :partition
 ORDER BY r.base_offset DESC LIMIT 1;
 
 -- name: runs_of_object
--- Which runs an object still has, to recognise a commit that is repeated.
+-- The runs of an object, to recognise a repeated commit.
 SELECT o.key, r.topic_id, r.partition, r.base_offset, r.end_offset
 FROM segment_objects AS o
 JOIN runs AS r ON r.object_id = o.object_id
@@ -156,7 +156,7 @@ SELECT COUNT(*) AS runs FROM (
 ) AS first_runs;
 
 -- name: drop_runs_below
--- Runs that end at or below the log start, oldest first and so many at most, but never the newest, which carries the
+-- Delete runs that end at or below the log start, oldest first, up to a limit; never the newest, which has the
 -- producers' state.
 DELETE FROM runs
 WHERE topic_id = :topic_id AND partition = :partition

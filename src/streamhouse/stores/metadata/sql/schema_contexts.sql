@@ -1,15 +1,15 @@
 -- name: add_schema_context
--- A context with its first schema.
+-- Insert a context.
 INSERT INTO schema_contexts (context, last_id) VALUES (:context, 0) ON CONFLICT DO NOTHING;
 
 -- name: take_schema_id
--- The next id of a context, which nobody ever had.
+-- Allocate the next schema id of a context.
 UPDATE schema_contexts SET last_id = last_id + 1 WHERE context = :context RETURNING last_id;
 
 -- name: pass_schema_id
--- An id was imported: later ones come after it.
+-- Raise the last id of a context to an imported one.
 UPDATE schema_contexts SET last_id = :schema_id WHERE context = :context AND last_id < :schema_id;
 
 -- name: list_schema_contexts
--- Every context that ever had a schema, and the last id that it gave.
+-- All contexts with their last schema ids.
 SELECT context, last_id FROM schema_contexts ORDER BY context;

@@ -1,8 +1,8 @@
 -- name: insert_schema_references
 -- What a version refers to: a JSON array of [context, subject, version], each once.
 INSERT INTO schema_references (context, subject, version, to_context, to_subject, to_version)
-SELECT :context, :subject, :version, wanted.value ->> 0, wanted.value ->> 1, CAST(wanted.value ->> 2 AS INTEGER)
-FROM json_each(:targets) AS wanted;
+SELECT :context, :subject, :version, requested.value ->> 0, requested.value ->> 1, CAST(requested.value ->> 2 AS INTEGER)
+FROM json_each(:targets) AS requested;
 
 -- name: schema_referrers
 -- The versions that refer to a version.
@@ -14,5 +14,5 @@ WHERE r.to_context = :context AND r.to_subject = :subject AND r.to_version = :ve
 ORDER BY v.schema_id, v.context, v.subject, v.version;
 
 -- name: drop_schema_references
--- A version that is gone refers to nothing.
+-- Delete the references of a deleted version.
 DELETE FROM schema_references WHERE context = :context AND subject = :subject AND version = :version;

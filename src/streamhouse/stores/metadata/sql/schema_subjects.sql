@@ -1,13 +1,13 @@
 -- name: find_schema_subject
--- The last version that a subject gave, and its revision.
+-- A subject's last version number and revision.
 SELECT last_version, revision FROM schema_subjects WHERE context = :context AND subject = :subject;
 
 -- name: count_schema_subjects
--- How many subjects there are, those with deleted versions alone among them.
+-- Number of subjects, including those with only deleted versions.
 SELECT COUNT(*) AS subjects FROM schema_subjects;
 
 -- name: put_schema_subject
--- A subject's versions have changed; the last version only grows.
+-- Update a subject's revision and last version, which never decreases.
 INSERT INTO schema_subjects (context, subject, last_version, revision)
 VALUES (:context, :subject, :version, :revision)
 ON CONFLICT (context, subject) DO UPDATE SET
@@ -16,7 +16,7 @@ ON CONFLICT (context, subject) DO UPDATE SET
     revision = excluded.revision;
 
 -- name: drop_schema_subject
--- A subject without any version.
+-- Delete a subject without versions.
 DELETE FROM schema_subjects WHERE context = :context AND subject = :subject AND NOT EXISTS (
     SELECT 1 FROM schema_versions AS v WHERE v.context = :context AND v.subject = :subject
 );

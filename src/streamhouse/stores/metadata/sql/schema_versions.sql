@@ -23,9 +23,9 @@ ORDER BY v.subject, v.version;
 -- The versions in a JSON array of [context, subject, version] with their schemas, deleted ones too.
 SELECT v.context, v.subject, v.version, v.deleted, v.created_at_ms,
        s.schema_id, s.guid, s.type, s.text, s.refs, s.metadata, s.rule_set
-FROM json_each(:versions) AS wanted
-JOIN schema_versions AS v ON v.context = wanted.value ->> 0 AND v.subject = wanted.value ->> 1
-    AND v.version = CAST(wanted.value ->> 2 AS INTEGER)
+FROM json_each(:versions) AS requested
+JOIN schema_versions AS v ON v.context = requested.value ->> 0 AND v.subject = requested.value ->> 1
+    AND v.version = CAST(requested.value ->> 2 AS INTEGER)
 JOIN schemas AS s ON s.context = v.context AND s.schema_id = v.schema_id
 ORDER BY v.context, v.subject, v.version;
 
@@ -57,9 +57,9 @@ ORDER BY v.context, v.subject, v.version
 LIMIT :limit OFFSET :skipped;
 
 -- name: mark_schema_version_deleted
--- A version that is no longer used, and can still be seen.
+-- Soft-delete a version.
 UPDATE schema_versions SET deleted = 1 WHERE context = :context AND subject = :subject AND version = :version;
 
 -- name: drop_schema_version
--- A version that is gone.
+-- Delete a version for good.
 DELETE FROM schema_versions WHERE context = :context AND subject = :subject AND version = :version;

@@ -17,7 +17,7 @@ SELECT context, schema_id FROM schemas WHERE guid = :guid ORDER BY context, sche
 SELECT schema_id FROM schemas WHERE context = :context AND guid = :guid ORDER BY schema_id LIMIT 1;
 
 -- name: drop_unused_schema
--- A schema that no version has any more; its id is never given again.
+-- Delete a schema without versions; its id is not reused.
 DELETE FROM schemas WHERE context = :context AND schema_id = :schema_id AND NOT EXISTS (
     SELECT 1 FROM schema_versions AS v WHERE v.context = :context AND v.schema_id = :schema_id
 );

@@ -8,13 +8,13 @@ ORDER BY resource_type, name, pattern, principal, host, operation, permission;
 SELECT COUNT(*) AS found FROM acls;
 
 -- name: insert_acl
--- A rule, unless it is there.
+-- Insert a rule, unless it exists.
 INSERT INTO acls (resource_type, name, pattern, principal, host, operation, permission)
 VALUES (:resource_type, :name, :pattern, :principal, :host, :operation, :permission)
 ON CONFLICT DO NOTHING;
 
 -- name: delete_acl
--- A rule goes.
+-- Delete a rule.
 DELETE FROM acls WHERE resource_type = :resource_type AND name = :name AND pattern = :pattern
 AND principal = :principal AND host = :host AND operation = :operation AND permission = :permission;
 
@@ -36,22 +36,22 @@ WHERE users.name = :name ORDER BY user_credentials.mechanism;
 SELECT COUNT(*) AS found FROM users;
 
 -- name: insert_user
--- A user, unless it is there.
+-- Insert a user, unless it exists.
 INSERT INTO users (name, created_at_ms) VALUES (:name, :now_ms) ON CONFLICT DO NOTHING;
 
 -- name: delete_user
--- A user goes, with its credentials.
+-- Delete a user with its credentials.
 DELETE FROM users WHERE name = :name;
 
 -- name: put_credential
--- What is stored for a user and a mechanism, whatever was there before.
+-- Insert or replace the credential of a user and a mechanism.
 INSERT INTO user_credentials (name, mechanism, salt, iterations, stored_key, server_key)
 VALUES (:name, :mechanism, :salt, :iterations, :stored_key, :server_key)
 ON CONFLICT (name, mechanism) DO UPDATE SET salt = excluded.salt, iterations = excluded.iterations,
     stored_key = excluded.stored_key, server_key = excluded.server_key;
 
 -- name: delete_credential
--- A user can't log in with a mechanism any more.
+-- Delete the credential of a user and a mechanism.
 DELETE FROM user_credentials WHERE name = :name AND mechanism = :mechanism;
 
 -- name: list_keys
@@ -67,33 +67,33 @@ SELECT key_id, principal, secret_hash, description, created_at_ms, expires_at_ms
 SELECT COUNT(*) AS found FROM api_keys;
 
 -- name: insert_key
--- An API key, unless it is there.
+-- Insert an API key, unless it exists.
 INSERT INTO api_keys (key_id, principal, secret_hash, description, created_at_ms, expires_at_ms)
 VALUES (:key_id, :principal, :secret_hash, :description, :created_at_ms, :expires_at_ms)
 ON CONFLICT DO NOTHING;
 
 -- name: delete_key
--- An API key is revoked.
+-- Delete an API key.
 DELETE FROM api_keys WHERE key_id = :key_id;
 
 -- name: delete_keys_of
--- The API keys of a principal are revoked.
+-- Delete the API keys of a principal.
 DELETE FROM api_keys WHERE principal = :principal;
 
 -- name: list_role_members
--- Who has which role.
+-- Members of roles.
 SELECT role, member FROM role_members ORDER BY role, member;
 
 -- name: insert_role_member
--- Somebody gets a role.
+-- Give a role to a principal.
 INSERT INTO role_members (role, member) VALUES (:role, :member) ON CONFLICT DO NOTHING;
 
 -- name: delete_role_member
--- Somebody has a role no more.
+-- Take a role from a principal.
 DELETE FROM role_members WHERE role = :role AND member = :member;
 
 -- name: delete_roles_of
--- Somebody has no role any more.
+-- Take all roles from a principal.
 DELETE FROM role_members WHERE member = :member;
 
 -- name: list_quotas
@@ -101,12 +101,12 @@ DELETE FROM role_members WHERE member = :member;
 SELECT entity, limits FROM quotas ORDER BY entity;
 
 -- name: put_quota
--- The limits of an entity, whatever they were before.
+-- Insert or replace the limits of an entity.
 INSERT INTO quotas (entity, limits) VALUES (:entity, :limits)
 ON CONFLICT (entity) DO UPDATE SET limits = excluded.limits;
 
 -- name: delete_quota
--- An entity has no limits of its own any more.
+-- Delete the limits of an entity.
 DELETE FROM quotas WHERE entity = :entity;
 
 -- name: count_quotas
@@ -114,20 +114,20 @@ DELETE FROM quotas WHERE entity = :entity;
 SELECT COUNT(*) AS found FROM quotas;
 
 -- name: put_quota_usage
--- What an agent has granted lately.
+-- Insert or replace the recent usage of an agent.
 INSERT INTO quota_usage (agent, used, at_ms) VALUES (:agent, :used, :now_ms)
 ON CONFLICT (agent) DO UPDATE SET used = excluded.used, at_ms = excluded.at_ms;
 
 -- name: list_quota_usage
--- What each agent has granted lately.
+-- Recent usage by agent.
 SELECT agent, used FROM quota_usage ORDER BY agent;
 
 -- name: forget_quota_usage
--- What was granted a while ago.
+-- Delete old usage.
 DELETE FROM quota_usage WHERE at_ms < :before_ms;
 
 -- name: list_delegation_tokens
--- Every delegation token that is not over.
+-- Delegation tokens that have not expired.
 SELECT token_id, owner, requester, renewers, issued_at_ms, expires_at_ms, max_at_ms FROM delegation_tokens
 WHERE expires_at_ms > :now_ms ORDER BY issued_at_ms, token_id;
 
@@ -141,13 +141,13 @@ SELECT token_id, owner, requester, renewers, issued_at_ms, expires_at_ms, max_at
 WHERE token_id = :token_id;
 
 -- name: put_delegation_token
--- A delegation token, or its new expiry.
+-- Insert a delegation token, or update its expiry.
 INSERT INTO delegation_tokens (token_id, owner, requester, renewers, issued_at_ms, expires_at_ms, max_at_ms)
 VALUES (:token_id, :owner, :requester, :renewers, :issued_at_ms, :expires_at_ms, :max_at_ms)
 ON CONFLICT (token_id) DO UPDATE SET expires_at_ms = excluded.expires_at_ms;
 
 -- name: delete_delegation_token
--- A delegation token ends now.
+-- Delete a delegation token.
 DELETE FROM delegation_tokens WHERE token_id = :token_id;
 
 -- name: delete_delegation_tokens_of
@@ -155,5 +155,5 @@ DELETE FROM delegation_tokens WHERE token_id = :token_id;
 DELETE FROM delegation_tokens WHERE owner = :owner;
 
 -- name: forget_delegation_tokens
--- Delegation tokens that are over are removed.
+-- Delete expired delegation tokens.
 DELETE FROM delegation_tokens WHERE expires_at_ms <= :before_ms;

@@ -1,11 +1,11 @@
 -- name: find_session
--- One session in whatever state.
+-- One session, in any state.
 SELECT session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms, claim,
        claimed_by, draining, wal, wal_start, wal_durable, put_at_ms, put_failing, listeners
 FROM sessions WHERE session_id = :session_id;
 
 -- name: list_sessions
--- All that have not ended, by node id.
+-- Sessions that have not ended, by node id.
 SELECT session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms, claim,
        claimed_by, draining, wal, wal_start, wal_durable, put_at_ms, put_failing, listeners
 FROM sessions WHERE state <> 'ended' ORDER BY node_id;
@@ -26,8 +26,8 @@ ORDER BY departed_at_ms DESC, session_id LIMIT :limit;
 
 -- name: lowest_free_node_id
 -- The lowest positive number that no unended session uses and that never meant another address: one that this address
--- had, one, or one above a number that is known. Clients keep connections by number: what they believe to be node 3 must
--- never be somebody else.
+-- had, one, or one above a known number. Clients keep connections by node id: node 3 must never become
+-- another agent.
 SELECT MIN(candidates.node_id) AS node_id
 FROM (SELECT 1 AS node_id UNION ALL SELECT node_id FROM sessions UNION ALL SELECT node_id + 1 FROM sessions)
     AS candidates
@@ -38,7 +38,7 @@ WHERE NOT EXISTS (
 );
 
 -- name: insert_session
--- A session begins.
+-- Insert a session.
 INSERT INTO sessions (
     session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms, wal,
     listeners
@@ -48,8 +48,8 @@ INSERT INTO sessions (
 );
 
 -- name: renew_session
--- The heartbeat; changes nothing unless the session is live. Where its WAL begins, and how far it was durable, never
--- goes back.
+-- The heartbeat; no-op unless the session is live. Start and durable end of its WAL never
+-- decrease.
 UPDATE sessions SET
     expires_at_ms = :expires_at_ms,
     wal_start = CASE WHEN wal_start < :wal_start THEN :wal_start ELSE wal_start END,
@@ -59,12 +59,12 @@ UPDATE sessions SET
 WHERE session_id = :session_id AND state = 'live';
 
 -- name: drain_session
--- Whether the session hands its leases over; changes nothing unless it is live.
+-- Set whether the session is draining; no-op unless it is live.
 UPDATE sessions SET draining = :draining WHERE session_id = :session_id AND state = 'live';
 
 -- name: claim_session
--- Claim for recovery what has not ended: what is proven dead, what is live and expired, and what was claimed by the same
--- session or by one that is itself no longer there. Each claim has a higher number.
+-- Claim for recovery a session that has not ended: a proven dead one, an expired one, and one that was claimed by the same
+-- session or by a dead one. Each claim has a higher number.
 UPDATE sessions SET state = 'recovering', claim = claim + 1, claimed_by = :claimed_by
 WHERE session_id = :session_id AND state <> 'ended' AND (
     :proven_dead = 1
@@ -81,7 +81,7 @@ WHERE session_id = :session_id AND state <> 'ended' AND (
 RETURNING claim;
 
 -- name: end_session
--- A session is over; its row stays for a while, so that whoever still acts as this session is told so.
+-- End a session; its row stays for a while, so that later calls of this session are rejected.
 UPDATE sessions SET state = 'ended', ended_at_ms = :now_ms WHERE session_id = :session_id;
 
 -- name: forget_sessions

@@ -3,7 +3,7 @@
 SELECT definition FROM sql_tables ORDER BY name;
 
 -- name: find_table
--- One definition.
+-- One table.
 SELECT definition FROM sql_tables WHERE name = :name;
 
 -- name: count_tables
@@ -11,10 +11,10 @@ SELECT definition FROM sql_tables WHERE name = :name;
 SELECT COUNT(*) AS found FROM sql_tables;
 
 -- name: put_table
--- A definition, whatever was there before.
+-- Insert or replace a definition.
 INSERT INTO sql_tables (name, definition, changed_at_ms) VALUES (:name, :definition, :now_ms)
 ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, changed_at_ms = excluded.changed_at_ms;
 
 -- name: drop_table
--- A definition goes; what it is about stays.
+-- Delete a definition; the data stays.
 DELETE FROM sql_tables WHERE name = :name;

@@ -1,5 +1,5 @@
 -- name: same_topics
--- The topics that share the id or the name: at most two.
+-- Topics with this id or this name: at most two.
 SELECT topic_id FROM topics WHERE topic_id = :topic_id
 UNION
 SELECT topic_id FROM topics WHERE name = :name;
@@ -19,11 +19,11 @@ SELECT topic_id, name, partitions, configs, created_at_ms FROM topics ORDER BY n
 SELECT topic_id, name, partitions, configs, created_at_ms FROM topics WHERE topic_id = :topic_id;
 
 -- name: alter_topic
--- Other settings; changes nothing unless those in force are the expected ones. Both are written with sorted names.
+-- Compare-and-set of settings; both sides are serialized with sorted names.
 UPDATE topics SET configs = :configs WHERE topic_id = :topic_id AND configs = :expected;
 
 -- name: grow_topic
--- More partitions, whose rows follow in the same transaction; changes nothing unless there are as many as expected.
+-- Compare-and-set of the number of partitions; their rows follow in the same transaction.
 UPDATE topics SET partitions = :to_count WHERE topic_id = :topic_id AND partitions = :from_count;
 
 -- name: delete_topic

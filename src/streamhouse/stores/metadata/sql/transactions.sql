@@ -5,7 +5,7 @@ SELECT transactional_id, producer_id, producer_epoch, previous_id, previous_epoc
 FROM transactions WHERE transactional_id = :transactional_id;
 
 -- name: hold_transaction
--- A transactional id, which is to be changed.
+-- A transactional id, locked for a change.
 SELECT transactional_id, producer_id, producer_epoch, previous_id, previous_epoch, marked_id, marked_epoch, timeout_ms,
        state, number, started_at_ms, changed_at_ms, partitions
 FROM transactions WHERE transactional_id = :transactional_id;
@@ -18,7 +18,7 @@ FROM transactions WHERE producer_id = :producer_id
 ORDER BY transactional_id LIMIT 1;
 
 -- name: insert_transaction
--- A new transactional id, unless somebody was faster.
+-- Insert a transactional id, unless it exists.
 INSERT INTO transactions (
     transactional_id, producer_id, producer_epoch, previous_id, previous_epoch, marked_id, marked_epoch, timeout_ms,
     state, number, started_at_ms, changed_at_ms, due_at_ms, partitions
@@ -29,7 +29,7 @@ INSERT INTO transactions (
 ON CONFLICT (transactional_id) DO NOTHING;
 
 -- name: update_transaction
--- A transactional id that is held, as it is from now on.
+-- Update a locked transactional id.
 UPDATE transactions SET
     producer_id = :producer_id, producer_epoch = :producer_epoch, previous_id = :previous_id,
     previous_epoch = :previous_epoch, marked_id = :marked_id, marked_epoch = :marked_epoch, timeout_ms = :timeout_ms,
@@ -38,7 +38,7 @@ UPDATE transactions SET
 WHERE transactional_id = :transactional_id;
 
 -- name: due_transactions
--- Those that are open for too long, and those whose decision is so old, from behind one of them on.
+-- Transactions that are open or prepared for too long; a page after the given one.
 SELECT transactional_id, producer_id, producer_epoch, previous_id, previous_epoch, marked_id, marked_epoch, timeout_ms,
        state, number, started_at_ms, changed_at_ms, partitions
 FROM transactions
@@ -54,7 +54,7 @@ FROM transactions WHERE transactional_id > :after
 ORDER BY transactional_id LIMIT :limit;
 
 -- name: forget_transactions
--- Producers that have nothing under way, and had nothing for long; unless one of them begins right now.
+-- Delete transactional ids without an open transaction for long, unless one begins right now.
 DELETE FROM transactions
 WHERE due_at_ms IS NULL AND changed_at_ms <= :before_ms
   AND transactional_id IN (

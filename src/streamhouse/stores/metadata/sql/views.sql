@@ -1,15 +1,15 @@
 -- name: find_view
--- What is kept of a view beside its rows.
+-- State of a view.
 SELECT name, query, batch, parts, parts_done, row_count, fresh_at_ms, key_columns, columns, covers FROM views
 WHERE name = :name;
 
 -- name: list_views
--- The same of every view that ever had a row.
+-- State of all views that ever had a row.
 SELECT name, query, batch, parts, parts_done, row_count, fresh_at_ms, key_columns, columns, covers FROM views
 ORDER BY name;
 
 -- name: put_view
--- What is kept of a view, whatever was there before.
+-- Insert or replace the state of a view.
 INSERT INTO views (name, query, batch, parts, parts_done, row_count, fresh_at_ms, key_columns, columns, covers)
 VALUES (:name, :query, :batch, :parts, :parts_done, :row_count, :fresh_at_ms, :key_columns, :columns, :covers)
 ON CONFLICT (name) DO UPDATE SET
@@ -18,14 +18,14 @@ ON CONFLICT (name) DO UPDATE SET
     columns = excluded.columns, covers = excluded.covers;
 
 -- name: clear_view
--- All rows of a view go.
+-- Delete all rows of a view.
 DELETE FROM view_rows WHERE name = :name;
 
 -- name: count_view_rows
--- How many of the keys in a JSON array of [found by] a view has: each is looked up, however many there are.
-SELECT COUNT(*) AS found FROM json_each(:keys) AS wanted
+-- Number of the keys in a JSON array of [found by] that a view has, by one lookup per key.
+SELECT COUNT(*) AS found FROM json_each(:keys) AS requested
 CROSS JOIN view_rows AS r
-WHERE r.name = :name AND r.found_by = wanted.value ->> 0;
+WHERE r.name = :name AND r.found_by = requested.value ->> 0;
 
 -- name: put_view_rows
 -- Rows of a view, in a JSON array of [found by, place, key, row, version]. A row stays that has a greater version; of two
@@ -47,10 +47,10 @@ WHERE excluded.version IS NULL OR view_rows.version IS NULL
 -- name: drop_view_rows
 -- Rows of a view with the keys in a JSON array of [found by].
 DELETE FROM view_rows
-WHERE name = :name AND found_by IN (SELECT wanted.value ->> 0 FROM json_each(:keys) AS wanted);
+WHERE name = :name AND found_by IN (SELECT requested.value ->> 0 FROM json_each(:keys) AS requested);
 
 -- name: drop_older_view_rows
--- Rows that a batch, which is the whole view, doesn't have.
+-- Delete the rows that a batch of the whole view doesn't have.
 DELETE FROM view_rows WHERE name = :name AND batch < :batch;
 
 -- name: find_view_row
@@ -58,7 +58,7 @@ DELETE FROM view_rows WHERE name = :name AND batch < :batch;
 SELECT row_key, row_text FROM view_rows WHERE name = :name AND found_by = :found_by;
 
 -- name: page_of_view
--- Rows of a view behind a place, in the order of their keys.
+-- A page of rows of a view, in key order.
 SELECT found_by, place, row_key, row_text FROM view_rows
 WHERE name = :name AND (place, found_by) > (:place, :found_by)
 ORDER BY place, found_by

@@ -59,7 +59,7 @@ class SchemaEncoding:
     def __init__(self, settings: SchemaSettings, *, clock: Clock | None = None) -> None:
         self._settings = settings
         self._clock = clock or SystemClock()
-        self._places = asyncio.Semaphore(settings.encoders)
+        self._slots = asyncio.Semaphore(settings.encoders)
         self._waiting = 0
         self._idle: list[EncoderProcess] = []
 
@@ -70,12 +70,12 @@ class SchemaEncoding:
         """Run `work` in a thread; raises `Unprocessable` if it takes too long, `TooManyRequests` if no slot becomes
         free."""
         deadline = Deadline(self._clock, self._settings.encode_timeout_s)
-        await self._take_place(deadline)
+        await self._take_slot(deadline)
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
 
         def finish(result: T | None, error: BaseException | None) -> None:
-            self._places.release()
+            self._slots.release()
             if done.done():
                 return
             if error is not None:
@@ -98,7 +98,7 @@ class SchemaEncoding:
         try:
             threading.Thread(target=target, name="schema-encoder", daemon=True).start()
         except RuntimeError:
-            self._places.release()
+            self._slots.release()
             raise TooManyRequests("no thread can be started to apply the schemas") from None
         try:
             async with asyncio.timeout(deadline.left_s):
@@ -106,16 +106,16 @@ class SchemaEncoding:
         except (TimeoutError, TooSlow):
             raise self._too_slow() from None
 
-    async def _take_place(self, deadline: Deadline) -> None:
+    async def _take_slot(self, deadline: Deadline) -> None:
         limit = self._settings.max_waiting_encodes
-        if self._places.locked() and self._waiting >= limit:
+        if self._slots.locked() and self._waiting >= limit:
             raise TooManyRequests(
                 f"too many requests wait for schema encoding; limit={limit} setting=schemas.max_waiting_encodes"
             )
         self._waiting += 1
         try:
             async with asyncio.timeout(deadline.left_s):
-                await self._places.acquire()
+                await self._slots.acquire()
         except TimeoutError:
             limit = self._settings.encoders
             raise TooManyRequests(

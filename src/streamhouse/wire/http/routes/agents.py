@@ -114,5 +114,5 @@ def _view(status: AgentStatus) -> AgentView:
         expires_in_ms=status.expires_in_ms,
         partitions=status.partitions,
         shards=status.shards,
-        asked=status.is_asked,
+        asked=status.is_responder,
     )

@@ -273,8 +273,8 @@ def all_failed(answers: Answers, what: str) -> Response | None:
     if len(failed) < len(answers):
         return None
     field_errors = [
-        FieldError(path=f"$.{what}[{place}]", reason=str(error))
-        for place, error in enumerate(failed[:MAX_FIELD_ERRORS])
+        FieldError(path=f"$.{what}[{number}]", reason=str(error))
+        for number, error in enumerate(failed[:MAX_FIELD_ERRORS])
     ]
     problem = msgspec.structs.replace(problem_of(failed[0]), errors=field_errors)
     return problem_response(problem, headers_of_error(failed[0]))

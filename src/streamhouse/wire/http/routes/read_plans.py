@@ -37,8 +37,8 @@ MAX_CURSOR: Final = 300
 Cursor = Annotated[str, Meta(max_length=MAX_CURSOR, description="where the answer before stopped, as it says itself")]
 
 
-def write_run_cursor(place: RunCursor | None) -> str | None:
-    return None if place is None else f"{place.name.topic}:{place.name.partition}:{place.offset}"
+def write_run_cursor(at: RunCursor | None) -> str | None:
+    return None if at is None else f"{at.name.topic}:{at.name.partition}:{at.offset}"
 
 
 def read_run_cursor(text: str | None) -> RunCursor | None:

@@ -27,7 +27,7 @@ class RegistryFault(errors.Rejected):
 
     def __init__(self, error_code: int, message: str) -> None:
         super().__init__(message)
-        self.told = RegistryError(error_code // 100 if error_code > 999 else error_code, error_code, message)
+        self.response = RegistryError(error_code // 100 if error_code > 999 else error_code, error_code, message)
 
 
 def invalid_version(text: str) -> RegistryFault:
@@ -101,7 +101,7 @@ CODES: Final[Mapping[type[errors.StreamhouseError], tuple[int, _Describe]]] = {
 def registry_error(error: errors.StreamhouseError) -> RegistryError:
     """The response for an error."""
     if isinstance(error, RegistryFault):
-        return error.told
+        return error.response
     if not isinstance(error, Refusal):
         for cls in type(error).__mro__:
             if cls in CODES:

@@ -84,7 +84,7 @@ class ReadRelay:
         try:
             await self._peers.trace_reads(at, body, timeout_s=PEER_TIMEOUT_S)
         except Unavailable as error:
-            log.debug("an agent wasn't told what pipelines read", extra={"why": str(error)})
+            log.debug("progress of pipelines not sent to an agent", extra={"why": str(error)})
 
 
 def reads_of(pipeline: str, status: StatusView | None) -> Sequence[TracedRead]:

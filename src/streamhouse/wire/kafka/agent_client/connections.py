@@ -184,26 +184,28 @@ class AgentConnections:
         self._shared: dict[str, asyncio.Task[AgentConnection]] = {}
         self._idle: list[AgentConnection] = []
         self._unreachable_since: float | None = None
-        self._gate = FifoLimiter(
+        self._requests_limiter = FifoLimiter(
             f"requests forwarded to {at}",
             max_items=settings.max_inflight_requests,
             max_bytes=settings.max_inflight_bytes,
             max_waiting=settings.max_waiting,
         )
-        self._reads = FifoLimiter(
+        self._reads_limiter = FifoLimiter(
             f"reads at {at}", max_items=settings.max_polls, max_bytes=0, max_waiting=settings.max_waiting
         )
 
     def __repr__(self) -> str:
-        return f"<AgentConnections {self.at} connections={self.count} {self._gate!r} {self._reads!r}>"
+        return (
+            f"<AgentConnections {self.at} connections={self.count} {self._requests_limiter!r} {self._reads_limiter!r}>"
+        )
 
     @property
     def count(self) -> int:
-        return len(self._shared) + len(self._idle) + self._reads.items
+        return len(self._shared) + len(self._idle) + self._reads_limiter.items
 
     @property
     def is_unused(self) -> bool:
-        return not self.count and not self._gate.items
+        return not self.count and not self._requests_limiter.items
 
     async def send(
         self,
@@ -218,7 +220,7 @@ class AgentConnections:
         """Send a request on the connection that all requests of this kind share."""
         connection: asyncio.Task[AgentConnection] | None = None
         try:
-            async with asyncio.timeout(timeout_s), self._gate.inside(size_bytes):
+            async with asyncio.timeout(timeout_s), self._requests_limiter.inside(size_bytes):
                 connection = self._connection(kind)
                 return await (await asyncio.shield(connection)).send(request, version, response_type)
         except TimeoutError as error:
@@ -233,7 +235,7 @@ class AgentConnections:
     async def read(self, request: Request, version: int, response_type: type[R], *, timeout_s: float) -> R:
         """Send a request on a connection that no other request uses meanwhile."""
         try:
-            async with asyncio.timeout(timeout_s), self._reads.inside(0):
+            async with asyncio.timeout(timeout_s), self._reads_limiter.inside(0):
                 connection = self._take_idle() or await self._connect()
                 try:
                     response = await connection.send(request, version, response_type)

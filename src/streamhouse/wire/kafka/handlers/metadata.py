@@ -134,8 +134,8 @@ def _describe(topic: Topic, leaders: Mapping[PartitionId, Leader], agents: Seque
     factor = topic.replication_factor
     open_partitions = [leaders[PartitionId(topic.topic_id, number)] for number in range(topic.partitions)]
     replicas = {
-        place: replicas_of(place[0], assigned=place[1], factor=factor, agents=agents)
-        for place in {_place(leader) for leader in open_partitions}
+        leader_key: replicas_of(leader_key[0], assigned=leader_key[1], factor=factor, agents=agents)
+        for leader_key in {_leader_key(leader) for leader in open_partitions}
     }
     return MetadataResponseTopic(
         error_code=0,
@@ -143,12 +143,12 @@ def _describe(topic: Topic, leaders: Mapping[PartitionId, Leader], agents: Seque
         topic_id=topic.topic_id,
         is_internal=topic.name == OFFSETS_TOPIC,
         partitions=[
-            _partition(number, leader, replicas[_place(leader)]) for number, leader in enumerate(open_partitions)
+            _partition(number, leader, replicas[_leader_key(leader)]) for number, leader in enumerate(open_partitions)
         ],
     )
 
 
-def _place(leader: Leader) -> tuple[int | None, tuple[int, ...]]:
+def _leader_key(leader: Leader) -> tuple[int | None, tuple[int, ...]]:
     return leader.node_id if leader.session is not None else None, leader.replicas
 
 

@@ -21,8 +21,8 @@ NONCE_BYTES: Final = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoginPlace:
-    """Where somebody logs in, and from where."""
+class LoginOrigin:
+    """The listener and the host of a login."""
 
     security: Security
     host: str
@@ -44,27 +44,27 @@ class Exchange(Protocol):
 
 
 class PlainExchange:
-    def __init__(self, place: LoginPlace) -> None:
-        self._place = place
+    def __init__(self, origin: LoginOrigin) -> None:
+        self._origin = origin
 
     async def step(self, message: bytes) -> Step:
         user, password = parse_plain(message)
-        place = self._place
-        return Step(b"", await place.security.log_in(user, password, host=place.host, listener=place.listener))
+        origin = self._origin
+        return Step(b"", await origin.security.log_in(user, password, host=origin.host, listener=origin.listener))
 
 
 class BearerExchange:
-    def __init__(self, place: LoginPlace) -> None:
-        self._place = place
+    def __init__(self, origin: LoginOrigin) -> None:
+        self._origin = origin
         self._failed: NotAuthenticated | None = None
 
     async def step(self, message: bytes) -> Step:
         if self._failed is not None:
             raise self._failed if message == ABORT else NotAuthenticated("the login has failed")
         token, authorization_id = parse_bearer(message)
-        place = self._place
+        origin = self._origin
         try:
-            caller = await place.security.log_in_with_token(token, host=place.host, listener=place.listener)
+            caller = await origin.security.log_in_with_token(token, host=origin.host, listener=origin.listener)
         except NotAuthenticated as error:
             self._failed = error
             return Step(refusal())
@@ -74,9 +74,9 @@ class BearerExchange:
 
 
 class ScramExchange:
-    def __init__(self, mechanism: ScramMechanism, place: LoginPlace) -> None:
+    def __init__(self, mechanism: ScramMechanism, origin: LoginOrigin) -> None:
         self._mechanism = mechanism
-        self._place = place
+        self._origin = origin
         self._first: ClientFirst | None = None
         self._challenge: ScramChallenge | None = None
         self._caller: Caller | None = None
@@ -89,15 +89,15 @@ class ScramExchange:
             if self._caller is None:
                 raise NotAuthenticated(WRONG_LOGIN)
         except NotAuthenticated:
-            place = self._place
-            place.security.audit.failed_login(
-                self._first.name, self._mechanism, host=place.host, listener=place.listener
+            origin = self._origin
+            origin.security.audit.failed_login(
+                self._first.name, self._mechanism, host=origin.host, listener=origin.listener
             )
             raise
         return Step(reply, self._caller, self._first.is_token)
 
     async def _begin(self, first: ClientFirst) -> Step:
-        """Challenge the client; somebody who isn't there is challenged too."""
+        """Challenge the client; an unknown user is challenged too, with a decoy."""
         credential = await (self._credential_of_token(first.name) if first.is_token else self._credential(first.name))
         self._first = first
         self._challenge = ScramChallenge(
@@ -108,23 +108,23 @@ class ScramExchange:
         return Step(self._challenge.text.encode())
 
     async def _credential(self, name: str) -> ScramCredential:
-        place = self._place
-        name = place.security.user_name(place.listener, name)
-        credential, is_stored = await place.security.users.challenge(name, self._mechanism)
+        origin = self._origin
+        name = origin.security.user_name(origin.listener, name)
+        credential, is_stored = await origin.security.users.challenge(name, self._mechanism)
         if is_stored:
-            self._caller = place.security.proven(name, credential, host=place.host, listener=place.listener)
+            self._caller = origin.security.proven(name, credential, host=origin.host, listener=origin.listener)
         return credential
 
     async def _credential_of_token(self, token_id: str) -> ScramCredential:
-        place, tokens = self._place, self._place.security.delegation_tokens
+        origin, tokens = self._origin, self._origin.security.delegation_tokens
         found = await tokens.find_credential(token_id, self._mechanism) if tokens is not None else None
-        if found is None or not place.security.is_of_listener(place.listener, found.token.owner):
-            return (await place.security.users.challenge("", self._mechanism)).credential
-        self._caller = place.security.delegated(found.token, host=place.host, listener=place.listener)
+        if found is None or not origin.security.is_of_listener(origin.listener, found.token.owner):
+            return (await origin.security.users.challenge("", self._mechanism)).credential
+        self._caller = origin.security.delegated(found.token, host=origin.host, listener=origin.listener)
         return found.credential
 
 
-EXCHANGES: Final[Mapping[str, Callable[[LoginPlace], Exchange]]] = {
+EXCHANGES: Final[Mapping[str, Callable[[LoginOrigin], Exchange]]] = {
     ScramMechanism.SHA_512.value: partial(ScramExchange, ScramMechanism.SHA_512),
     ScramMechanism.SHA_256.value: partial(ScramExchange, ScramMechanism.SHA_256),
     PLAIN: PlainExchange,

@@ -21,7 +21,7 @@ from streamhouse.config import SecuritySettings
 from streamhouse.errors import Misconfigured, NotAuthenticated, Rejected, Retriable
 from streamhouse.model.access import Caller
 from streamhouse.wire.kafka.errors import ErrorCode
-from streamhouse.wire.kafka.sasl.exchanges import EXCHANGES, OAUTHBEARER, Exchange, LoginPlace, Step
+from streamhouse.wire.kafka.sasl.exchanges import EXCHANGES, OAUTHBEARER, Exchange, LoginOrigin, Step
 
 API_VERSIONS: Final = 18
 SASL_HANDSHAKE: Final = 17
@@ -38,7 +38,7 @@ FAILED: Final = "login failed; user, password or token is wrong"
 
 
 class LoginFailed(Rejected):
-    """A login failed: the client is told the code, then the connection is closed."""
+    """A login failed: the client gets the code, then the connection is closed."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(text)
@@ -55,7 +55,7 @@ class Login:
         "_generation",
         "_is_required",
         "_mechanism",
-        "_place",
+        "_origin",
         "_settings",
         "caller",
         "expects_raw",
@@ -64,9 +64,9 @@ class Login:
     )
 
     def __init__(
-        self, place: LoginPlace, settings: SecuritySettings, clock: Clock, *, caller: Caller, is_required: bool
+        self, origin: LoginOrigin, settings: SecuritySettings, clock: Clock, *, caller: Caller, is_required: bool
     ) -> None:
-        self._place = place
+        self._origin = origin
         self._settings = settings
         self._clock = clock
         self._is_required = is_required
@@ -98,15 +98,15 @@ class Login:
         """Begin a login, or a new one; returns the mechanisms that there are. Raise `LoginFailed`."""
         offered = self._offered()
         if not offered or (not self._is_required and mechanism not in offered):
-            raise LoginFailed(ErrorCode.ILLEGAL_SASL_STATE, "this listener asks nobody to log in")
+            raise LoginFailed(ErrorCode.ILLEGAL_SASL_STATE, "this listener has no login")
         if self._exchange is not None:
             raise self._failure(ErrorCode.ILLEGAL_SASL_STATE, "a login is under way")
         if mechanism not in offered:
             raise self._failure(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "mechanism is not offered")
         if self._mechanism and mechanism != self._mechanism:
             raise self._failure(ErrorCode.ILLEGAL_SASL_STATE, "a client logs in again by the same mechanism")
-        self._mechanism, self._exchange = mechanism, EXCHANGES[mechanism](self._place)
-        self._generation = self._place.security.users.generation
+        self._mechanism, self._exchange = mechanism, EXCHANGES[mechanism](self._origin)
+        self._generation = self._origin.security.users.generation
         self.expects_raw = is_raw
         return offered
 
@@ -122,7 +122,7 @@ class Login:
         try:
             step = await exchange.step(message)
             if step.caller is not None:
-                await self._place.security.check_kept(step.caller, since=self._generation)
+                await self._origin.security.check_kept(step.caller, since=self._generation)
         except NotAuthenticated:
             raise self._failure(ErrorCode.SASL_AUTHENTICATION_FAILED, FAILED) from None
         except Retriable:
@@ -144,7 +144,7 @@ class Login:
             raise self._failure(ErrorCode.SASL_AUTHENTICATION_FAILED, "the principal of a connection can't change")
         self._ends_at = self._session_end(caller)
         self.caller, self._exchange, self.expects_raw = caller, None, False
-        self._place.security.audit.login(caller, self._mechanism)
+        self._origin.security.audit.login(caller, self._mechanism)
         self._is_required = True  # from now on the caller is one who has logged in
         self.is_by_delegation_token = step.is_by_delegation_token
 
@@ -164,7 +164,7 @@ class Login:
     def _offered(self) -> Sequence[str]:
         if self._is_required:
             return enabled_mechanisms(self._settings)
-        return (OAUTHBEARER,) if self._place.security.tokens is not None else ()
+        return (OAUTHBEARER,) if self._origin.security.tokens is not None else ()
 
     def _failure(self, code: ErrorCode, text: str) -> LoginFailed:
         self.is_over = True

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from streamhouse.errors import NotAuthenticated
 
 ABORT: Final = b"\x01"
-"""What a client sends after it was told that its token is not accepted."""
+"""The client's reply to the error of a rejected token."""
 
 _MESSAGE: Final = re.compile(
     r"n,(?:a=(?P<authzid>[^\x01,]*))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]*\x01)+)\x01"
@@ -40,7 +40,7 @@ def parse_bearer(message: bytes) -> BearerMessage:
 
 
 def refusal() -> bytes:
-    """The error of a token that is not accepted; the client aborts, and hears that the login failed."""
+    """The error of a rejected token; the client answers `ABORT`, and then gets the failed login."""
     return json.dumps({"status": "invalid_token"}).encode()
 
 

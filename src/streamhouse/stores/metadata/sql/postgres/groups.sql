@@ -7,8 +7,8 @@ FROM unnest(:topic_id::text[], :partition::integer[], :epoch::bigint[], :sequenc
 ON CONFLICT (topic_id, partition) DO UPDATE SET epoch = excluded.epoch, sequence = excluded.sequence;
 
 -- name: put_offset
--- Commit offsets, whatever was committed before; the last one counts where a place is named twice, and those of
--- partitions that are gone, or go right now, are passed over.
+-- Commit offsets; of duplicates the last one counts, and those of
+-- partitions that don't exist, or are being deleted, are skipped.
 INSERT INTO committed_offsets (
     group_id, topic_id, partition, committed_offset, leader_epoch, metadata, committed_at_ms, expires_at_ms
 )
@@ -33,7 +33,7 @@ ON CONFLICT (group_id, topic_id, partition) DO UPDATE SET
     committed_at_ms = excluded.committed_at_ms, expires_at_ms = excluded.expires_at_ms;
 
 -- name: put_group_lag
--- What was measured of the lag of groups.
+-- Insert or replace the lag histories of groups.
 INSERT INTO group_lag (group_id, at_ms, history)
 SELECT new.group_id, new.at_ms, new.history
 FROM unnest(:group_id::text[], :at_ms::bigint[], :history::bytea[]) AS new (group_id, at_ms, history)

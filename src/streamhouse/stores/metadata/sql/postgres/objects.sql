@@ -1,11 +1,11 @@
 -- name: insert_object
--- Segment objects are published; their runs follow in the same transaction.
+-- Insert segment objects; their runs follow in the same transaction.
 INSERT INTO segment_objects (key, size_bytes, created_at_ms)
 SELECT new.key, new.size_bytes, new.created_at_ms
 FROM unnest(:key::text[], :size_bytes::bigint[], :created_at_ms::bigint[]) AS new (key, size_bytes, created_at_ms);
 
 -- name: doom_object
--- First half of dooming: remember the keys of objects that no run names any more, nor needs for its producers.
+-- Mark for deletion, first half: store the keys of objects that no run references, nor needs for its producers.
 INSERT INTO doomed_objects (key, size_bytes, doomed_at_ms)
 SELECT o.key, o.size_bytes, given.now_ms
 FROM unnest(:object_id::bigint[], :now_ms::bigint[]) AS given (object_id, now_ms)

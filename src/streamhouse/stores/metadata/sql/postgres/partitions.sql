@@ -1,10 +1,10 @@
 -- name: find_partitions
--- As in the shared statement, and nobody else changes them until the end; held in one order, so that two calls can't
+-- As the shared statement, and locks them until the end; in one order, so that two calls can't
 -- wait for each other.
 SELECT p.topic_id, p.partition, p.epoch, p.holder, p.log_start, p.flushed_end, p.pinned_to, p.replicas,
        p.reserved_until
-FROM json_each(:partitions) AS wanted
-JOIN partitions AS p ON p.topic_id = wanted.value ->> 0 AND p.partition = CAST(wanted.value ->> 1 AS INTEGER)
+FROM json_each(:partitions) AS requested
+JOIN partitions AS p ON p.topic_id = requested.value ->> 0 AND p.partition = CAST(requested.value ->> 1 AS INTEGER)
 ORDER BY p.topic_id, p.partition
 FOR NO KEY UPDATE OF p;
 
@@ -37,7 +37,7 @@ WHERE p.topic_id = new.topic_id AND p.partition = new.partition
   AND p.holder = new.holder AND p.reserved_until < new.reserved_until;
 
 -- name: skip_lost
--- Nobody ever uses offsets that a dead session may have given to records which its damaged log has lost.
+-- Continue a log after offsets that may belong to lost records of a damaged WAL.
 UPDATE partitions AS p SET flushed_end = new.continue_at
 FROM unnest(:topic_id::text[], :partition::integer[], :holder::text[], :continue_at::bigint[])
     AS new (topic_id, partition, holder, continue_at)

@@ -1,3 +1,3 @@
 -- name: fence_pipeline
--- As the shared statement; nobody gives it to somebody else meanwhile.
+-- As the shared statement; locks the row.
 SELECT owner, epoch, query_id FROM pipelines WHERE name = :name FOR SHARE;

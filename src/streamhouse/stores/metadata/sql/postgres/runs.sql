@@ -60,16 +60,16 @@ RETURNING r.topic_id, r.partition, r.object_id, r.producers_object_id, r.length;
 SELECT r.topic_id, r.partition, r.base_offset, r.end_offset, r.stored_base, r.epoch,
        (SELECT o.key FROM segment_objects AS o WHERE o.object_id = r.object_id) AS object_key,
        r.position, r.length, r.index_position, r.index_length, r.records, r.max_timestamp_ms
-FROM json_each(:wanted) AS wanted
+FROM json_each(:from_offsets) AS requested
 CROSS JOIN LATERAL (
     SELECT next_runs.* FROM runs AS next_runs
-    WHERE next_runs.topic_id = wanted.value ->> 0 AND next_runs.partition = CAST(wanted.value ->> 1 AS INTEGER)
+    WHERE next_runs.topic_id = requested.value ->> 0 AND next_runs.partition = CAST(requested.value ->> 1 AS INTEGER)
       AND next_runs.base_offset >= COALESCE((
           SELECT MAX(below.base_offset) FROM runs AS below
-          WHERE below.topic_id = wanted.value ->> 0 AND below.partition = CAST(wanted.value ->> 1 AS INTEGER)
-            AND below.base_offset <= CAST(wanted.value ->> 2 AS BIGINT)
+          WHERE below.topic_id = requested.value ->> 0 AND below.partition = CAST(requested.value ->> 1 AS INTEGER)
+            AND below.base_offset <= CAST(requested.value ->> 2 AS BIGINT)
       ), 0)
-      AND next_runs.end_offset > CAST(wanted.value ->> 2 AS BIGINT)
+      AND next_runs.end_offset > CAST(requested.value ->> 2 AS BIGINT)
     ORDER BY next_runs.base_offset LIMIT :limit
 ) AS r
 ORDER BY r.topic_id, r.partition, r.base_offset;

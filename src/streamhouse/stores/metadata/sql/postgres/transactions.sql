@@ -1,5 +1,5 @@
 -- name: hold_transaction
--- As the shared statement; whoever else wants to change it waits.
+-- As the shared statement; locks the row.
 SELECT transactional_id, producer_id, producer_epoch, previous_id, previous_epoch, marked_id, marked_epoch, timeout_ms,
        state, number, started_at_ms, changed_at_ms, partitions
 FROM transactions WHERE transactional_id = :transactional_id
@@ -65,11 +65,11 @@ ON CONFLICT (topic_id, partition, last_offset) DO NOTHING;
 -- name: aborted_of
 -- As the shared statement, with one walk of the primary key for each.
 SELECT a.topic_id, a.partition, a.last_offset, a.first_offset, a.producer_id
-FROM json_each(:wanted) AS wanted
+FROM json_each(:from_offsets) AS requested
 CROSS JOIN LATERAL (
     SELECT next_ones.* FROM aborted_transactions AS next_ones
-    WHERE next_ones.topic_id = wanted.value ->> 0 AND next_ones.partition = CAST(wanted.value ->> 1 AS INTEGER)
-      AND next_ones.last_offset >= CAST(wanted.value ->> 2 AS BIGINT)
+    WHERE next_ones.topic_id = requested.value ->> 0 AND next_ones.partition = CAST(requested.value ->> 1 AS INTEGER)
+      AND next_ones.last_offset >= CAST(requested.value ->> 2 AS BIGINT)
     ORDER BY next_ones.last_offset LIMIT :limit
 ) AS a
 ORDER BY a.topic_id, a.partition, a.last_offset;

@@ -3,35 +3,35 @@
 SELECT pg_advisory_xact_lock(hashtextextended('streamhouse: node ids', 0));
 
 -- name: lock_topic
--- Nobody adds partitions to the topic, or deletes it.
+-- Lock a topic against more partitions and deletion.
 SELECT 1 FROM topics WHERE topic_id = :topic_id FOR UPDATE;
 
 -- name: lock_sessions
--- Sessions of a JSON array of [session id]: whoever acts as one of them has finished, and nobody begins.
-SELECT 1 FROM json_each(:session_ids) AS wanted
-JOIN sessions AS s ON s.session_id = wanted.value ->> 0
+-- Lock the sessions of a JSON array of [session id]: waits for transactions of these sessions, and blocks new ones.
+SELECT 1 FROM json_each(:session_ids) AS requested
+JOIN sessions AS s ON s.session_id = requested.value ->> 0
 ORDER BY s.session_id
 FOR UPDATE OF s;
 
 -- name: lock_partitions
--- Nobody else changes the partitions in a JSON array of [topic id, partition].
-SELECT 1 FROM json_each(:partitions) AS wanted
-JOIN partitions AS p ON p.topic_id = wanted.value ->> 0 AND p.partition = CAST(wanted.value ->> 1 AS INTEGER)
+-- Lock the partitions in a JSON array of [topic id, partition].
+SELECT 1 FROM json_each(:partitions) AS requested
+JOIN partitions AS p ON p.topic_id = requested.value ->> 0 AND p.partition = CAST(requested.value ->> 1 AS INTEGER)
 ORDER BY p.topic_id, p.partition
 FOR NO KEY UPDATE OF p;
 
 -- name: lock_partitions_of_topic
--- Nobody changes the topic's partitions, publishes runs of them or commits offsets in them.
+-- Lock the topic's partitions against changes, runs and committed offsets.
 SELECT 1 FROM partitions WHERE topic_id = :topic_id ORDER BY partition FOR UPDATE;
 
 -- name: lock_partitions_held_by
--- Nobody else changes the partitions that a session holds.
+-- Lock the partitions that a session holds.
 SELECT 1 FROM partitions WHERE holder = :holder ORDER BY topic_id, partition FOR NO KEY UPDATE;
 
 -- name: lock_objects
--- Nobody else decides whether the objects in a JSON array of [object id] are still needed.
-SELECT 1 FROM json_each(:object_ids) AS wanted
-JOIN segment_objects AS o ON o.object_id = CAST(wanted.value ->> 0 AS BIGINT)
+-- Lock the objects in a JSON array of [object id] against decisions about their deletion.
+SELECT 1 FROM json_each(:object_ids) AS requested
+JOIN segment_objects AS o ON o.object_id = CAST(requested.value ->> 0 AS BIGINT)
 ORDER BY o.object_id
 FOR UPDATE OF o;
 

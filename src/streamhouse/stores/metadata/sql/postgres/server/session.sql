@@ -12,15 +12,15 @@ SELECT set_config('statement_timeout', :timeout_ms, false),
        CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false) END;
 
 -- name: announce
--- Have changes heard by every agent that listens, when this transaction is committed; the same one is sent once.
+-- Notify all listening agents of changes when this transaction commits; equal ones are sent once.
 SELECT pg_notify('streamhouse_changes', given.payload) FROM unnest(:payloads::text[]) AS given (payload);
 
 -- name: is_standby
--- Asked on a connection that listens, to see that it is there, and that changes are still made where it leads.
+-- Probe of a listening connection: it is alive, and connected to the primary.
 SELECT pg_is_in_recovery();
 
 -- name: server_facts
--- What is asked before anything is created.
+-- Checked before anything is created.
 SELECT current_setting('server_version_num')::integer AS version_number, current_setting('server_encoding') AS encoding,
        to_regclass('schema_version') IS NOT NULL AS has_tables, current_user AS user_name;
 
