@@ -56,6 +56,18 @@ async def limited(work: Awaitable[T], *, seconds: float, clock: Clock) -> T:
     return working.result()
 
 
+async def wait_first(*waits: Awaitable[object]) -> None:
+    """Return when one of these is done. The others are cancelled, except futures: they belong to the caller."""
+    own = [asyncio.ensure_future(each) for each in waits if not isinstance(each, asyncio.Future)]
+    futures = [each for each in waits if isinstance(each, asyncio.Future)]
+    try:
+        await asyncio.wait([*futures, *own], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in own:
+            each.cancel()
+        await asyncio.gather(*own, return_exceptions=True)
+
+
 class Ids:
     """Unique ids and random numbers; seeded in simulations, otherwise from the operating system."""
 

@@ -20,7 +20,7 @@ from streamhouse.model.access import Caller
 from streamhouse.model.external_commit import FreezeRequest, FrozenPartition, Outcome
 from streamhouse.model.names import PartitionId, SessionId, TopicPartition
 from streamhouse.model.transaction import Marker
-from streamhouse.retry import RetryDeadline
+from streamhouse.retry import Backoff, RetryDeadline
 from streamhouse.stores.encryption.data_keys import DataKeys
 from streamhouse.stores.metadata.base import MetadataStore
 from streamhouse.stores.objects.base import ObjectStore
@@ -223,6 +223,9 @@ class Dependencies:
     def wals_of(self, kind: str) -> WalRecovery | None:
         """The recovery of this kind of logs; None if this agent can't read them."""
         return self.wal_factory if kind == self.wal_factory.kind else self.foreign_wals.get(kind)
+
+    def backoff(self, *, first_s: float, max_s: float) -> Backoff:
+        return Backoff(self.clock, self.ids, first_s=first_s, max_s=max_s)
 
     def deadline(self, timeout_s: float) -> RetryDeadline:
         return RetryDeadline(self.clock, self.ids, self.settings.peers, timeout_s)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from streamhouse.client.delivery import NO_SEQUENCE, Batch, Delivery
-from streamhouse.clock import Clock
+from streamhouse.clock import Clock, wait_first
 from streamhouse.errors import Internal, StreamhouseError, Unavailable
 from streamhouse.model.record import NewRecord
 
@@ -388,13 +388,7 @@ class PartitionSender:
 
     async def _wait_for_change(self, seconds: float) -> None:
         """Wait for a change, at most `seconds`."""
-        changed = asyncio.ensure_future(self._changed.wait())
-        pause = asyncio.ensure_future(self._clock.sleep(seconds))
-        try:
-            await asyncio.wait({changed, pause}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            changed.cancel()
-            pause.cancel()
+        await wait_first(self._changed.wait(), self._clock.sleep(seconds))
 
     def _fail(self, batch: Batch, error: StreamhouseError) -> None:
         batch.fail(error)

@@ -9,13 +9,14 @@ not the leader. While the store does not answer, the last known state stays in u
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from streamhouse.broker.cluster.departed_agents import MAX_REMEMBERED, REMEMBERED_S, DepartedAgents
 from streamhouse.broker.dependencies import Dependencies
+from streamhouse.clock import wait_first
 from streamhouse.errors import NotLeader, Unavailable
 from streamhouse.model.cluster import (
     Change,
@@ -101,14 +102,7 @@ class Cluster:
         """Wait for a change, the expiry of a session, or the refresh interval."""
         left_s = [(each.expires_at_ms - self._membership.now_ms) / 1000 for each in self.others()]
         due = min([self._settings.refresh_s, *(left + 0.01 for left in left_s if left > 0)])
-        sleeping = asyncio.ensure_future(self._dependencies.clock.sleep(due))
-        requested = asyncio.ensure_future(self._refresh_requested.wait())
-        try:
-            await asyncio.wait({sleeping, requested}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sleeping.cancel()
-            requested.cancel()
-            await asyncio.gather(sleeping, requested, return_exceptions=True)
+        await wait_first(self._dependencies.clock.sleep(due), self._refresh_requested.wait())
         self._refresh_requested.clear()
 
     def on_session_opened(self, session: Session) -> None:
@@ -182,7 +176,7 @@ class Cluster:
 
     async def wait_for_change(self, seconds: float) -> None:
         """Return at the next change, or after `seconds`."""
-        await wait_either(self.next_change(), self._dependencies.clock.sleep(seconds))
+        await wait_first(self.next_change(), self._dependencies.clock.sleep(seconds))
 
     # --- membership
 
@@ -337,13 +331,3 @@ class Cluster:
         for topic_id in topic_ids:
             mine = {state.partition: state for state in states if state.partition.topic_id == topic_id}
             self._leases[topic_id] = _Leases(requested_at, mine)
-
-
-async def wait_either(news: "asyncio.Future[Any]", other: Awaitable[None]) -> None:
-    """Return when one of them is done; the future is not cancelled."""
-    waiting = asyncio.ensure_future(other)
-    try:
-        await asyncio.wait({news, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)

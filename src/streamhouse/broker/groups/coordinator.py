@@ -24,6 +24,7 @@ from streamhouse.broker.groups.commit_queue import CommitQueue
 from streamhouse.broker.groups.group_state import Group
 from streamhouse.broker.groups.rebalance import Action, Reply, WriteGroup
 from streamhouse.broker.groups.shards import Shard, Shards
+from streamhouse.clock import wait_first
 from streamhouse.config import GroupSettings
 from streamhouse.errors import GroupFull, NotCoordinator, StreamhouseError, UnknownMember
 from streamhouse.model.group import GroupChange, PutGroup
@@ -214,14 +215,7 @@ class GroupCoordinator:
         """Sleep until the next deadline, an earlier one that is set meanwhile, or `groups.watch_s` to check the
         session."""
         left = self._deadlines.next() - self._clock.monotonic()
-        sleeping = asyncio.ensure_future(self._clock.sleep(min(max(left, 0.0), self._settings.watch_s)))
-        woken = asyncio.ensure_future(self._earlier.wait())
-        try:
-            await asyncio.wait({sleeping, woken}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sleeping.cancel()
-            woken.cancel()
-            await asyncio.gather(sleeping, woken, return_exceptions=True)
+        await wait_first(self._clock.sleep(min(max(left, 0.0), self._settings.watch_s)), self._earlier.wait())
         self._earlier.clear()
 
     def _schedule(self, group: Group) -> None:

@@ -22,7 +22,7 @@ from streamhouse.broker.partition.log import PartitionLog, TailBatch
 from streamhouse.broker.partition.producer_state import ProducerTable
 from streamhouse.broker.segments.reader import KeptRun, SegmentReader
 from streamhouse.broker.wal.base import Wal
-from streamhouse.clock import AgreedTime
+from streamhouse.clock import AgreedTime, wait_first
 from streamhouse.config import FlushSettings, Settings
 from streamhouse.errors import Internal, LeaseLost, SessionLost, Stopping, Unavailable
 from streamhouse.format.object_keys import segment_key
@@ -30,7 +30,7 @@ from streamhouse.format.producer_snapshot import encode_producers
 from streamhouse.format.segment import EncodedSegment, RunInput, encode_segment
 from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.model.segment import SegmentCommit, SegmentObject
-from streamhouse.retry import Backoff, retry
+from streamhouse.retry import retry
 from streamhouse.stores.objects.base import ObjectExists
 
 log = logging.getLogger(__name__)
@@ -74,17 +74,6 @@ def plan_flushes(
 
 class CreateTask(Protocol):
     def __call__(self, work: Coroutine[Any, Any, None], /, *, name: str) -> asyncio.Task[None]: ...
-
-
-async def wait_either(one: Awaitable[object], other: Awaitable[object]) -> None:
-    """Return when one of them is done; the other one is cancelled."""
-    waiting = {asyncio.ensure_future(one), asyncio.ensure_future(other)}
-    try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for each in waiting:
-            each.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
 
 
 def wal_objects_allowed(settings: Settings) -> int:
@@ -167,7 +156,7 @@ class Flusher:
             while not self._stopping:
                 self._hurried.clear()
                 self._start(packs.create_task, pressed=self._budget.is_short or self._is_wal_long())
-                await wait_either(self._hurried.wait(), self._dependencies.clock.sleep(self._settings.check_s))
+                await wait_first(self._hurried.wait(), self._dependencies.clock.sleep(self._settings.check_s))
 
     def _is_wal_long(self) -> bool:
         """Whether recovery would take too long; false while a flush in progress may shorten it."""
@@ -337,8 +326,7 @@ class Flusher:
 
     async def _retry(self, act: Callable[[], Awaitable[T]]) -> T:
         """Retry until it succeeds: the records stay in memory and in the WAL, and the budget throttles producers."""
-        clock, ids = self._dependencies.clock, self._dependencies.ids
-        backoff = Backoff(clock, ids, first_s=self._settings.retry_s, max_s=self._settings.retry_max_s)
+        backoff = self._dependencies.backoff(first_s=self._settings.retry_s, max_s=self._settings.retry_max_s)
 
         def failed(error: Unavailable) -> None:
             self.failures += 1

@@ -21,7 +21,7 @@ from streamhouse.broker.segments.transaction_isolation import load_aborted
 from streamhouse.errors import LeaseHeld, StreamhouseError, Unavailable
 from streamhouse.model.cluster import PartitionState
 from streamhouse.model.names import PartitionId, SessionId, TopicPartition
-from streamhouse.retry import Backoff, retry
+from streamhouse.retry import retry
 
 log = logging.getLogger(__name__)
 
@@ -99,8 +99,7 @@ class Leases:
             log.warning("leases not released yet", extra={"partitions": len(partitions), "why": str(error)})
 
         if partitions:
-            clock, ids = self._dependencies.clock, self._dependencies.ids
-            backoff = Backoff(clock, ids, first_s=flush.retry_s, max_s=flush.retry_max_s)
+            backoff = self._dependencies.backoff(first_s=flush.retry_s, max_s=flush.retry_max_s)
             call = partial(self._dependencies.metadata.release, self._session_id, partitions)
             await retry(call, on=Unavailable, backoff=backoff, before_retry=not_yet)
 

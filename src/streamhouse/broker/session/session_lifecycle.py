@@ -19,7 +19,7 @@ from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.partition.log import PartitionLog
 from streamhouse.broker.session.flush import Flusher
 from streamhouse.broker.wal.base import Wal
-from streamhouse.clock import limited
+from streamhouse.clock import limited, wait_first
 from streamhouse.errors import AppendFailed, SessionLost, StreamhouseError, Unavailable
 from streamhouse.model.names import SessionId
 
@@ -71,11 +71,7 @@ class SessionShutdown:
             await stop_requested.wait()
             await self._dependencies.clock.sleep(self._dependencies.settings.agent.stop_timeout_s)
 
-        async with asyncio.TaskGroup() as waiters:
-            either = [waiters.create_task(time_is_over()), waiters.create_task(given_up.wait())]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            for waiter in either:
-                waiter.cancel()
+        await wait_first(time_is_over(), given_up.wait())
 
     async def run_within(self, work: Coroutine[Any, Any, T], *, limit: "asyncio.Task[None]") -> T | None:
         """Run `work` until the limit; returns its result, or None if it was cancelled at the limit."""

@@ -22,9 +22,9 @@ from streamhouse.broker.partition.log import PartitionLog
 from streamhouse.broker.partition.sequence_gaps import SequenceGapGuard
 from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.broker.session.agent_session import AgentSession
-from streamhouse.broker.session.flush import wait_either
 from streamhouse.broker.session.open_batcher import MAX_TOGETHER
 from streamhouse.broker.session.recovery import RecoveryStats, WalSessionRecovery
+from streamhouse.clock import wait_first
 from streamhouse.errors import LeaseHeld, StreamhouseError, Unavailable, UnknownTopic
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.cluster import Session
@@ -229,18 +229,16 @@ class SessionManager:
 
     async def _try_to_begin(self, stopping: asyncio.Event) -> bool:
         flush = self._dependencies.settings.flush
-        wait = flush.retry_s
+        backoff = self._dependencies.backoff(first_s=flush.retry_s, max_s=flush.retry_max_s)
         while not stopping.is_set():
             try:
-                if (
-                    self._dependencies.puts.failing_since is not None
-                ):  # otherwise the next session would be isolated from its start
+                # Otherwise the next session would be isolated from its start.
+                if self._dependencies.puts.failing_since is not None:
                     await probe_store(self._dependencies.objects, self._dependencies.ids)
                 self._agent_session = await self._begin()
             except (StreamhouseError, OSError) as error:
-                log.warning("no new session yet", extra={"why": str(error), "after_s": wait})
-                await wait_either(stopping.wait(), self._dependencies.clock.sleep(self._dependencies.ids.jitter(wait)))
-                wait = min(wait * 2, flush.retry_max_s)
+                log.warning("no new session yet", extra={"why": str(error), "after_s": backoff.upcoming_s})
+                await wait_first(stopping.wait(), backoff.wait())
             else:
                 return True
         return False

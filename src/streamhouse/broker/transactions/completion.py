@@ -134,7 +134,8 @@ class TransactionCompletion:
 
     async def _end(self, decided: StoredTransaction) -> bool:
         left: Sequence[PartitionId] = decided.partitions
-        wait_s = self._dependencies.settings.peers.retry_s
+        peers = self._dependencies.settings.peers
+        backoff = self._dependencies.backoff(first_s=peers.retry_s, max_s=peers.retry_max_s)
         until = self._dependencies.clock.monotonic() + SUSPEND_AFTER_S
         while True:
             try:
@@ -148,8 +149,7 @@ class TransactionCompletion:
                 why = str(error)
             self._report(decided, why)
             self.retries += 1
-            await self._dependencies.clock.sleep(self._dependencies.ids.jitter(wait_s))
-            wait_s = min(wait_s * 2, self._dependencies.settings.peers.retry_max_s)
+            await backoff.wait()
             if not await self._is_pending(decided):
                 return False
             if (now := self._dependencies.clock.monotonic()) >= until:

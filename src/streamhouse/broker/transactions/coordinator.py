@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from streamhouse.broker.cluster.cluster import wait_either
 from streamhouse.broker.context import BrokerContext
 from streamhouse.broker.transactions.checks import (
     check_id,
@@ -26,6 +25,7 @@ from streamhouse.broker.transactions.checks import (
 from streamhouse.broker.transactions.completion import TransactionCompletion
 from streamhouse.broker.transactions.markers import MarkerWriter, Outcomes
 from streamhouse.broker.transactions.sweeper import HangingTransactions, TransactionSweeper
+from streamhouse.clock import wait_first
 from streamhouse.errors import (
     ConcurrentTransactions,
     InvalidTopicName,
@@ -185,7 +185,7 @@ class TransactionCoordinator:
         ending = self.endings.begin(decided)
         if ending is None:
             return False
-        await wait_either(ending, self._dependencies.clock.sleep(wait_s))
+        await wait_first(ending, self._dependencies.clock.sleep(wait_s))
         return ending.done() and not ending.cancelled() and ending.exception() is None and ending.result()
 
     async def _enlist(self, call: TransactionCall, partitions: Sequence[PartitionId]) -> None:

@@ -24,7 +24,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from streamhouse.client.http import HttpResponse
-from streamhouse.clock import Clock, Ids
+from streamhouse.clock import Clock, Ids, wait_first
 from streamhouse.config import MaintenanceSettings
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.model.log_cleanup import compact_up_to
@@ -252,12 +252,7 @@ class MaintenanceScheduler:
 
     async def _ended(self, ending: "asyncio.Future[int]") -> bool:
         """Whether the job ends before the turn has to be renewed."""
-        waking = asyncio.ensure_future(self._clock.sleep(self._settings.turn_s / 3))
-        either: set[asyncio.Future[Any]] = {ending, waking}
-        try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waking.cancel()
+        await wait_first(ending, self._clock.sleep(self._settings.turn_s / 3))
         return ending.done()
 
 

@@ -58,7 +58,7 @@ def operations(broker: Broker, *, cluster_id: str, grpc: str | None) -> list[Ope
             path="/v1/cluster",
             handler=get_cluster,
             needs=LOGGED_IN,
-            summary="The cluster: its agents and where each one listens",
+            summary="The cluster: agents and their addresses",
             tag="agents",
             query=NoQuery,
             answer=ClusterView,

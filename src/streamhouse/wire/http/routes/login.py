@@ -81,7 +81,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             path="/v1/login",
             handler=get_login,
             needs=OPEN,
-            summary="How the console logs in",
+            summary="Login methods of the console",
             tag="security",
             query=NoQuery,
             answer=LoginView,

@@ -176,7 +176,7 @@ def operations(broker: Broker, registry: CollectorRegistry, peers: Peers | None)
             path="/v1/metrics",
             handler=get_metrics,
             needs=needs(AclOperation.DESCRIBE, ResourceType.CLUSTER),
-            summary="The main metrics of all agents, as JSON",
+            summary="Main metrics of all agents, as JSON",
             about="What the console shows; `/metrics` has all metrics of one agent. Agents that don't answer in time "
             "have an `error`.",
             tag="agents",

@@ -246,7 +246,7 @@ def operations(
             path="/v1/topics/{topic}/search",
             handler=calls.search,
             needs=needs(AclOperation.READ, ResourceType.TOPIC, "topic"),
-            summary="Find records by key, text, header or a place in their JSON",
+            summary="Search records by key, text, header or JSON path",
             about="One call searches `max_bytes` at most; the next one goes on with the cursor. A key is looked for "
             "first in the partition that Kafka's clients choose for it, and then in the others; blocks "
             "of segments whose filters say that they don't hold it are not read.",

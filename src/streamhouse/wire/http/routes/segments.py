@@ -80,7 +80,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             path="/v1/segments",
             handler=list_segments,
             needs=needs(AclOperation.DESCRIBE, ResourceType.CLUSTER),
-            summary="Which runs of partitions are registered, and in which objects",
+            summary="List registered runs of partitions and their objects",
             about="By topic, partition and offset. The agent's setting `plans.max_runs` limits a page, too; with"
             " `blocks` it is `plans.max_block_indexes`.",
             tag="topics",

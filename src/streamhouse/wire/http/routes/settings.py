@@ -70,7 +70,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             path="/v1/settings",
             handler=get_settings,
             needs=needs(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
-            summary="The settings of the agent that responds, with their meaning and where they come from",
+            summary="Settings of the agent that responds, with meaning and source",
             tag="agents",
             query=NoQuery,
             answer=AgentSettingsView,

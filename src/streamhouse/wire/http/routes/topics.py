@@ -89,16 +89,16 @@ class TopicChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    internal: Annotated[bool, Meta(description="those that belong to the agents, too")] = False
+    internal: Annotated[bool, Meta(description="include internal topics")] = False
     sizes: Annotated[bool, Meta(description="with the size of each topic")] = False
 
 
 class ChangeQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    dry_run: Annotated[bool, Meta(description="only say whether it could be done")] = False
+    dry_run: Annotated[bool, Meta(description="check only; change nothing")] = False
 
 
 class FlushQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    everywhere: Annotated[bool, Meta(description="also what other agents lead")] = True
+    everywhere: Annotated[bool, Meta(description="include partitions led by other agents")] = True
 
 
 class TopicCalls:
@@ -204,7 +204,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             path="/v1/topics",
             handler=calls.list_topics,
             needs=lists(AclOperation.DESCRIBE, ResourceType.TOPIC, about=SETTINGS_ABOUT),
-            summary="All topics",
+            summary="List topics",
             tag=TAG,
             query=ListQuery,
             answer=Topics,
@@ -214,7 +214,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             path="/v1/topic-settings",
             handler=calls.list_topic_settings,
             needs=LOGGED_IN,
-            summary="The settings that topics may have, with defaults and meaning",
+            summary="List topic settings with defaults and meaning",
             tag=TAG,
             query=NoQuery,
             answer=Settings,
@@ -224,8 +224,8 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             path="/v1/topics",
             handler=calls.create_topic,
             needs=all_of(need((AclOperation.CREATE, ResourceType.TOPIC), (AclOperation.CREATE, ResourceType.CLUSTER))),
-            summary="Make a topic",
-            about="A dry run answers with 200.",
+            summary="Create a topic",
+            about="A dry run returns 200.",
             tag=TAG,
             query=ChangeQuery,
             body=NewTopic,
@@ -233,7 +233,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             status=201,
             answer=TopicView,
             other_statuses={200: TopicView},
-            answer_headers={"Location": "where the topic is"},
+            answer_headers={"Location": "URL of the topic"},
             problems=(409,),
         ),
         *_of_one(calls),
@@ -248,7 +248,7 @@ def _of_one(calls: TopicCalls) -> list[Operation[Any, Any]]:
             path=one,
             handler=calls.get_topic,
             needs=needs(AclOperation.DESCRIBE, ResourceType.TOPIC, "topic", about=SETTINGS_ABOUT),
-            summary="A topic, with every setting in force",
+            summary="A topic with all effective settings",
             tag=TAG,
             query=NoQuery,
             answer=TopicDetails,
@@ -263,8 +263,8 @@ def _of_one(calls: TopicCalls) -> list[Operation[Any, Any]]:
                 need((AclOperation.ALTER, ResourceType.TOPIC), when="for more partitions"),
                 need((AclOperation.ALTER_CONFIGS, ResourceType.TOPIC), when="for settings"),
             ),
-            summary="Give a topic more partitions or other settings",
-            about="Settings change first. What is not named stays as it is; null gives a setting its default again.",
+            summary="Change a topic's settings, or add partitions",
+            about="Settings change first. Unnamed ones are unchanged; null resets a setting to its default.",
             tag=TAG,
             query=ChangeQuery,
             body=TopicChange,
@@ -288,9 +288,9 @@ def _of_one(calls: TopicCalls) -> list[Operation[Any, Any]]:
             path=one + "/flush",
             handler=calls.flush_topic,
             needs=needs(AclOperation.ALTER, ResourceType.TOPIC, "topic"),
-            summary="Have all that was acknowledged in segments",
-            about="Agents do it by themselves, when there is enough or it has waited. Answered when it is done; what is"
-            " published meanwhile may or may not be in it.",
+            summary="Flush all acknowledged records of a topic into segments",
+            about="Agents also flush by size and age. Returns when done; records published meanwhile may or may not be"
+            " included.",
             tag=TAG,
             query=FlushQuery,
             status=204,
@@ -301,7 +301,7 @@ def _of_one(calls: TopicCalls) -> list[Operation[Any, Any]]:
             path=one + "/partitions",
             handler=calls.topic_partitions,
             needs=needs(AclOperation.DESCRIBE, ResourceType.TOPIC, "topic"),
-            summary="Where each partition of a topic begins and ends, and who leads it",
+            summary="Offsets and leaders of a topic's partitions",
             about="The high watermark is null if the leader is unavailable.",
             tag=TAG,
             query=NoQuery,

@@ -140,7 +140,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             path="/v1/traces/reads",
             handler=trace_reads,
             needs=processes_only(),
-            summary="What pipelines have read (agents tell each other)",
+            summary="Progress of pipelines (between agents)",
             tag="agents",
             query=NoQuery,
             body=TracedReads,

@@ -1,8 +1,8 @@
-"""AddOffsetsToTxn, API key 25, versions 0-4: the offsets of a group become a part of a producer's transaction.
+"""AddOffsetsToTxn, API key 25, versions 0-4: add a group's offsets to a producer's transaction.
 
 Behaviour   begins a transaction, or extends the one under way; answered when that is durable
-            errors are those of AddPartitionsToTxn; an impossible group id is INVALID_GROUP_ID
-Left out    nothing; clients that know transaction.version 2 leave it to TxnOffsetCommit, and don't ask
+            errors are those of AddPartitionsToTxn; an invalid group id is INVALID_GROUP_ID
+Left out    nothing; clients with transaction.version 2 leave it to TxnOffsetCommit and don't send it
 Versions    v2 PRODUCER_FENCED · v3 flexible · v4 TRANSACTION_ABORTABLE
 """
 

@@ -1,15 +1,15 @@
-"""AddPartitionsToTxn, API key 24, versions 0-5: partitions become a part of a producer's transaction.
+"""AddPartitionsToTxn, API key 24, versions 0-5: add partitions to a producer's transaction.
 
 Behaviour   begins a transaction, or extends the one under way; answered when that is durable
-            all partitions or none: where one isn't there (UNKNOWN_TOPIC_OR_PARTITION), the others are
-            OPERATION_NOT_ATTEMPTED; what concerns the transaction is said of every partition
-            while the transaction before is being ended, CONCURRENT_TRANSACTIONS
-            a producer that was replaced is PRODUCER_FENCED (before v2 INVALID_PRODUCER_EPOCH), one that isn't the
+            all partitions or none: if one doesn't exist (UNKNOWN_TOPIC_OR_PARTITION), the others are
+            OPERATION_NOT_ATTEMPTED; errors of the transaction are repeated for every partition
+            while the previous transaction is being completed, CONCURRENT_TRANSACTIONS
+            a fenced producer is PRODUCER_FENCED (before v2 INVALID_PRODUCER_EPOCH), one that isn't the
             transactional id's INVALID_PRODUCER_ID_MAPPING
-            several transactions in one request (v4), each on its own; `verify_only` changes nothing, and says of each
-            partition whether it is a part: if not, TRANSACTION_ABORTABLE
-            any agent serves it, whichever was named as the coordinator
-Left out    nothing; clients that know transaction.version 2 leave it to Produce, and don't ask
+            several transactions in one request (v4), each on its own; `verify_only` changes nothing, and reports
+            partitions that are not in the transaction as TRANSACTION_ABORTABLE
+            served by any agent, not only the coordinator
+Left out    nothing; clients with transaction.version 2 leave it to Produce and don't send it
 Versions    v2 PRODUCER_FENCED · v3 flexible · v4 many transactions, verify_only, TRANSACTION_ABORTABLE
 """
 

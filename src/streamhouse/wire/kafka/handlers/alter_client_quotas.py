@@ -1,10 +1,10 @@
-"""AlterClientQuotas, API key 49, versions 0-1: how much clients may use is changed (KIP-546).
+"""AlterClientQuotas, API key 49, versions 0-1: change client quotas (KIP-546).
 
-Behaviour   entities are a user, a client id, both, or an address; a null name stands for everybody without quotas
+Behaviour   entities are a user, a client id, both, or an address; a null name is the default for all without own quotas
             producer_byte_rate, consumer_byte_rate, request_percentage and controller_mutation_rate, for addresses
             connection_creation_rate; anything else is INVALID_REQUEST
-            a quota holds for the whole cluster, which Kafka's don't: there each broker grants it
-            an entry is changed whole or not at all; others are changed all the same
+            a quota holds for the whole cluster; in Kafka it holds per broker
+            each entry is atomic and independent of the others
 Left out    nothing
 Versions    v1 flexible
 """

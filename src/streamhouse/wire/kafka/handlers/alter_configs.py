@@ -1,14 +1,14 @@
-"""AlterConfigs, API key 33, versions 0-2: the settings of a topic, or what was changed of a broker's, are replaced.
+"""AlterConfigs, API key 33, versions 0-2: replace the settings of topics, or the dynamic settings of brokers.
 
 Behaviour   each resource on its own: afterwards it has the settings of the request and no others
-            a broker, by its id: what was changed for it while it runs; without an id: for every broker. The others keep
+            a broker, by its id: its dynamic settings; without an id: those of all brokers. Other settings keep
             what the agent was started with
             unknown settings are INVALID_CONFIG, and so are values that a topic can't have; values that a broker can't
             have and settings that can't be changed while it runs are INVALID_REQUEST, as in Kafka; then nothing changes
             a resource or a setting that occurs twice, or a setting without a value: INVALID_REQUEST
-            they hold when the answer comes: a topic's for appends and retention, a broker's here at once, and in other
-            agents when they next look
-            validate_only does everything but change
+            in effect when the response is sent: a topic's for appends and retention, a broker's on this agent; on other
+            agents when they are notified
+            validate_only checks everything and changes nothing
 Left out    broker loggers, client metrics, groups: INVALID_REQUEST
 Versions    v2 flexible
 """

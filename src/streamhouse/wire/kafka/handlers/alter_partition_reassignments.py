@@ -1,16 +1,16 @@
-"""AlterPartitionReassignments, API key 45, versions 0-1: partitions move to other brokers.
+"""AlterPartitionReassignments, API key 45, versions 0-1: move partitions to other brokers.
 
-Behaviour   a partition is handed over to the first of the agents that it is given to, and belongs there as long as that
-            agent is there; no data moves, because records are in the store
-            tools are shown the agents that it is given to in this order, and how many there are as the topic's
+Behaviour   a partition is handed over to the first agent of its assignment, its preferred leader as long as that agent
+            lives; no data moves, because records are in the store
+            tools see the assigned agents in this order, and their number as the topic's
             replication factor; where it may not change (v1), another number is INVALID_REPLICATION_FACTOR
-            the answer comes when that is decided; the hand-over begins at once, and ListPartitionReassignments tells
+            the response is sent when that is stored; the transfer begins at once, and ListPartitionReassignments shows
             when it is done
             none, unknown, draining or repeated brokers are INVALID_REPLICA_ASSIGNMENT
-            to cancel (null) a move has the partition stay with the agent that leads it; without one it is
+            to cancel a move (null) keeps the partition with its current leader; without a move it is
             NO_REASSIGNMENT_IN_PROGRESS
-            partitions that aren't there are UNKNOWN_TOPIC_OR_PARTITION
-Left out    timeout_ms: it is decided when the answer comes
+            unknown partitions are UNKNOWN_TOPIC_OR_PARTITION
+Left out    timeout_ms: the decision is made when the response is sent
 Versions    v1 whether the replication factor may change
 """
 

@@ -1,7 +1,7 @@
-"""AlterReplicaLogDirs, API key 34, versions 1-2: partitions move to another directory.
+"""AlterReplicaLogDirs, API key 34, versions 1-2: move partitions to another directory.
 
 Behaviour   there is one directory, the store, where all partitions are already; any other one is LOG_DIR_NOT_FOUND
-            partitions that aren't there are UNKNOWN_TOPIC_OR_PARTITION
+            unknown partitions are UNKNOWN_TOPIC_OR_PARTITION
 Left out    nothing
 Versions    v2 flexible
 """

@@ -1,10 +1,10 @@
-"""AlterUserScramCredentials, API key 51, versions 0-0: how users log in with SCRAM (KIP-554).
+"""AlterUserScramCredentials, API key 51, versions 0-0: change SCRAM credentials of users (KIP-554).
 
 Behaviour   each user on its own, all of its changes or none: credentials are added, replaced or deleted; the client
-            sends the salted password, the agent keeps only what SCRAM needs of it
-            a user without a name, and iterations or salts that nobody may have, are UNACCEPTABLE_CREDENTIAL; an unknown
-            mechanism UNSUPPORTED_SASL_MECHANISM; deleting what is not there RESOURCE_NOT_FOUND; the same mechanism of
-            a user twice DUPLICATE_RESOURCE
+            sends the salted password, the agent stores only the keys that SCRAM needs
+            a user without a name, and invalid iterations or salts, are UNACCEPTABLE_CREDENTIAL; an unknown
+            mechanism UNSUPPORTED_SASL_MECHANISM; deleting a missing credential RESOURCE_NOT_FOUND; a mechanism
+            of a user twice DUPLICATE_RESOURCE
             a user without credentials is deleted, with its API keys and roles
 Left out    nothing
 Versions    v0 flexible

@@ -1,9 +1,9 @@
-"""ApiVersions, API key 18, versions 0-4: which APIs are served, in which versions.
+"""ApiVersions, API key 18, versions 0-4: the served APIs and their versions.
 
 Behaviour   the first request of every client; needs no other one before it
             a version that isn't served is answered in version 0 with UNSUPPORTED_VERSION and the same list, so that the
-            client can ask again (KIP-511)
-            names of client software that Kafka would refuse get INVALID_REQUEST; others are remembered for Metadata
+            client can retry (KIP-511)
+            names of client software that Kafka rejects get INVALID_REQUEST; others are stored for Metadata
             one feature is offered, transaction.version, and it is at 2: clients that know it give each transaction an
             epoch of its own, and leave it to Produce and TxnOffsetCommit to begin transactions (KIP-890)
 Left out    features that could be turned off

@@ -1,6 +1,6 @@
-"""CreateAcls, API key 30, versions 1-3: access rules are added.
+"""CreateAcls, API key 30, versions 1-3: add access rules.
 
-Behaviour   each rule on its own: what is no rule is INVALID_REQUEST, one that is there already is no error
+Behaviour   each rule on its own: an invalid one is INVALID_REQUEST, an existing one is no error
             rules hold on this agent when the response is sent, and on the others within a second
             principals are of the kinds User, Group and Role; hosts are addresses, networks (CIDR) or *
             SECURITY_DISABLED for each of them while there is no access control

@@ -1,10 +1,10 @@
-"""CreateDelegationToken, API key 38, versions 1-3: a token with which others log in as its owner (KIP-48).
+"""CreateDelegationToken, API key 38, versions 1-3: create a token to log in as its owner (KIP-48).
 
 Behaviour   the bearer logs in with SCRAM and the extension tokenauth, the token's id as user and its HMAC in base64
             as password
-            a token lives for `security.delegation_token_renew_s`, longer if it is renewed, never longer than asked for
+            a token lives for `security.delegation_token_renew_s`, longer if renewed, never longer than requested
             and than `security.delegation_token_max_s`
-            who has not logged in, or has with a token, is DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+            a caller without a login, or with one by token, is DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
             renewers that are no users are INVALID_PRINCIPAL_TYPE
             without a cluster secret, from which tokens are derived, DELEGATION_TOKEN_AUTH_DISABLED
 Left out    nothing

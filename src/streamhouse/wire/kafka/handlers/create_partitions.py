@@ -1,13 +1,13 @@
-"""CreatePartitions, API key 37, versions 0-3: a topic gets more partitions.
+"""CreatePartitions, API key 37, versions 0-3: add partitions to topics.
 
 Behaviour   each topic on its own; the request has the new total number, which can't be lower than the current one
-            the new ones are there, all of them, when the answer comes
+            all new partitions exist when the response is sent
             assignments by hand are checked as Kafka does; the first broker of each new partition leads it as long as
-            it is there
+            it lives
             a topic that occurs twice in a request is INVALID_REQUEST
             the topic of consumer groups keeps its number, by which groups find their coordinator: INVALID_PARTITIONS
-            validate_only does everything but create
-Left out    timeout_ms: the partitions are there when the answer comes
+            validate_only checks everything and creates nothing
+Left out    timeout_ms: the partitions exist when the response is sent
 Versions    v2 flexible
 """
 

@@ -1,16 +1,16 @@
-"""CreateTopics, API key 19, versions 2-7: new topics, with partitions and settings.
+"""CreateTopics, API key 19, versions 2-7: create topics with partitions and settings.
 
-Behaviour   each topic on its own: created, or refused with a code and a text
+Behaviour   each topic on its own: created, or rejected with code and message
             partitions -1: `topics.default_partitions`
-            replication factor -1, or any up to 32: what makes a record durable is the store, so the factor is kept as a
+            replication factor -1, or any up to 32: the store makes records durable, so the factor is stored as a
             setting of the topic, shown to tools that compare it, and otherwise has no effect
             assignments by hand are checked as Kafka does (partitions from 0 on without gaps, no broker twice, known
-            brokers, as many for each partition); the first broker of each leads the partition as long as it is there
+            brokers, as many for each partition); the first broker of each leads the partition as long as it lives
             a name that occurs twice in a request is INVALID_REQUEST
             names that differ only in `.` and `_` collide, which is INVALID_TOPIC_EXCEPTION
-            validate_only does everything but create
+            validate_only checks everything and creates nothing
             the answer lists all settings of the topic (v5)
-Left out    timeout_ms: a topic is there when the answer comes
+Left out    timeout_ms: the topic exists when the response is sent
 Versions    v4 default partitions and factor · v5 flexible, settings in the answer · v7 topic id
 """
 

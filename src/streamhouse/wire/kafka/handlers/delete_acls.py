@@ -1,4 +1,4 @@
-"""DeleteAcls, API key 31, versions 1-3: access rules are deleted.
+"""DeleteAcls, API key 31, versions 1-3: delete access rules.
 
 Behaviour   each filter on its own, with the rules that it deleted; a filter that selects nothing is no error
             the rules are without effect on this agent when the response is sent, on the others within a second

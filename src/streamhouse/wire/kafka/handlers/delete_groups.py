@@ -1,6 +1,6 @@
-"""DeleteGroups, API key 42, versions 0-3: groups without members go, with all that they committed.
+"""DeleteGroups, API key 42, versions 0-3: delete groups without members, with their committed offsets.
 
-Behaviour   each group on its own: one with members is NON_EMPTY_GROUP, one that isn't there GROUP_ID_NOT_FOUND
+Behaviour   each group on its own: one with members is NON_EMPTY_GROUP, an unknown one GROUP_ID_NOT_FOUND
             one that another agent coordinates is NOT_COORDINATOR
 Left out    nothing
 Versions    v2 flexible · v3 error text

@@ -1,13 +1,13 @@
-"""DeleteRecords, API key 21, versions 0-2: a log begins later.
+"""DeleteRecords, API key 21, versions 0-2: advance the log start of partitions.
 
 Behaviour   each partition on its own; -1 means the high watermark, an offset above it is OFFSET_OUT_OF_RANGE
-            an offset below the log start changes nothing; the answer always tells where the log begins
-            the new log start is durable when the answer comes; what was only in memory is flushed first
+            an offset below the log start changes nothing; the response always has the log start
+            the new log start is durable when the response is sent; records in memory are flushed first
             timeout_ms, but at least five seconds and at most five minutes, is how long that may take; then
-            REQUEST_TIMED_OUT, and it may still happen
-            a topic whose cleanup.policy doesn't say delete is POLICY_VIOLATION, the topic of consumer groups is
+            REQUEST_TIMED_OUT, and the call may still take effect
+            a topic without `delete` in cleanup.policy is POLICY_VIOLATION, the topic of consumer groups is
             INVALID_TOPIC_EXCEPTION
-            a partition that occurs twice is moved to each of the offsets, which adds up to the larger one
+            for a partition that occurs twice the larger offset counts
 Left out    nothing
 Versions    v2 flexible
 """

@@ -1,10 +1,10 @@
-"""DeleteTopics, API key 20, versions 1-6: topics and all their records go.
+"""DeleteTopics, API key 20, versions 1-6: delete topics with all their records.
 
 Behaviour   each topic on its own, by name, or by id from v6 on; an unknown one is UNKNOWN_TOPIC_OR_PARTITION or
             UNKNOWN_TOPIC_ID
             both name and id, neither of them, or a topic that occurs twice: INVALID_REQUEST
             a topic created later under the same name shares nothing with the deleted one
-Left out    timeout_ms: the topic is gone when the answer comes; its objects are collected later
+Left out    timeout_ms: the topic is deleted when the response is sent; its objects are collected later
 Versions    v4 flexible · v5 error text · v6 topics by id
 """
 

@@ -1,4 +1,4 @@
-"""DescribeAcls, API key 29, versions 1-3: which access rules there are.
+"""DescribeAcls, API key 29, versions 1-3: list access rules.
 
 Behaviour   the rules that a filter selects, by resource; the pattern MATCH selects those that apply to a resource
             rules that Kafka's protocol can't name (subjects, pipelines, views, tables, running code) are left out

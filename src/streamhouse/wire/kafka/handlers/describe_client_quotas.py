@@ -1,4 +1,4 @@
-"""DescribeClientQuotas, API key 48, versions 0-1: how much clients may use.
+"""DescribeClientQuotas, API key 48, versions 0-1: list client quotas.
 
 Behaviour   the quotas whose entities match every component: by name, by being the default (a null name), or by having a
             part of that type at all; with `strict`, entities with other parts don't match

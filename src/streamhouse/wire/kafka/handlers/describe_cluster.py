@@ -1,4 +1,4 @@
-"""DescribeCluster, API key 60, versions 0-2: the agents, and the cluster's id.
+"""DescribeCluster, API key 60, versions 0-2: the agents and the cluster id.
 
 Behaviour   returns brokers; a request for controllers is MISMATCHED_ENDPOINT_TYPE, for any other type
             UNSUPPORTED_ENDPOINT_TYPE

@@ -1,12 +1,12 @@
 """DescribeConfigs, API key 32, versions 1-4: the settings of topics and of the agent.
 
-Behaviour   a topic: all its settings, its own and the defaults, with type and documentation (v3) when asked for
+Behaviour   a topic: all its settings, its own and the defaults, with type and documentation (v3) if requested
             a broker, by its id: the agent's settings by Kafka's names, with the name of ours; read-only unless they can
             be changed while it runs; without an id: those changed for all brokers while they run; of another broker:
             INVALID_REQUEST, as in Kafka, because each one tells its own
             where a value comes from: the topic, this broker or all of them, changed while they run, what the agent was
             started with, the default
-            settings may be asked for by name; names that don't exist are left out, no names mean all
+            settings can be requested by name; unknown names are left out, no names mean all
             a resource that occurs twice with the same names is answered once
             synonyms are all these values, strongest first; of topics' settings whose default in Kafka follows from
             another one (retention.ms from hours) the default is not among them, as there

@@ -1,8 +1,8 @@
-"""DescribeDelegationToken, API key 41, versions 1-3: which tokens there are.
+"""DescribeDelegationToken, API key 41, versions 1-3: list delegation tokens.
 
 Behaviour   the tokens that the caller owns or may renew, and those that rules let it describe; with owners, only theirs
-            as in Kafka, who may describe a token is told its HMAC
-            who has not logged in, or has with a token, is DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+            as in Kafka, the response has the HMAC of every token that the caller may describe
+            a caller without a login, or with one by token, is DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 Left out    nothing
 Versions    v2 flexible · v3 requester
 """

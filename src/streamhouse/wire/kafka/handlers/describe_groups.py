@@ -1,6 +1,6 @@
-"""DescribeGroups, API key 15, versions 0-6: groups, their members, and what each was assigned.
+"""DescribeGroups, API key 15, versions 0-6: groups, their members and assignments.
 
-Behaviour   each group on its own; one that isn't there is GROUP_ID_NOT_FOUND (v6), before it a group in state Dead
+Behaviour   each group on its own; an unknown one is GROUP_ID_NOT_FOUND (v6), before it a group in state Dead
             one that another agent coordinates is NOT_COORDINATOR
             protocol, metadata and assignments are returned for a stable group
             authorised operations are what the caller may do (KIP-430)

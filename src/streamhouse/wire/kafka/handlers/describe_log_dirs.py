@@ -2,7 +2,7 @@
 
 Behaviour   one directory, the store; a partition's size is what its segments hold for it plus what is still in memory
             only partitions that this agent leads are returned, so that tools that ask every broker can add up sizes
-            null asks for all topics; of others, topics and partitions that aren't there are left out
+            null means all topics; unknown topics and partitions are left out
             errors of the metadata store are the directory's error
 Left out    size and free space of the volume (v4): not known, -1
 Versions    v2 flexible · v3 top-level error · v4 volume sizes · v5 cordoned directories

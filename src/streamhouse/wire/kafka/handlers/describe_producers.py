@@ -1,9 +1,9 @@
-"""DescribeProducers, API key 61, versions 0-0: which producers a partition remembers.
+"""DescribeProducers, API key 61, versions 0-0: the producers that a partition knows.
 
 Behaviour   producers that were active within `producers.expire_s`, with epoch, last sequence and last timestamp
             partitions that don't exist are UNKNOWN_TOPIC_OR_PARTITION; one that occurs twice is returned once
-            of one whose transaction is open here, where that begins; `coordinator_epoch` is the number of the last
-            transaction whose marker came, or, while one is open, a number that a marker may have which ends it
+            of one with an open transaction here, its first offset; `coordinator_epoch` is the number of the last
+            transaction with a marker, or, while one is open, a number that a marker may use to end it
 Left out    nothing
 Versions    v0 flexible
 """

@@ -3,7 +3,7 @@
 Behaviour   topics by name, or all of them when none is named, in the order of their names
             a page has at most the requested number of partitions, and at most 2,000; the cursor is the start of the
             next one
-            a topic that isn't there is UNKNOWN_TOPIC_OR_PARTITION; nothing is created
+            an unknown topic is UNKNOWN_TOPIC_OR_PARTITION; nothing is created
             an invalid cursor is INVALID_REQUEST for each of the topics
             leaders and replicas as in Metadata
 Left out    eligible leader replicas: there are none to choose from

@@ -1,4 +1,4 @@
-"""DescribeTransactions, API key 65, versions 0-0: what transactional ids are doing.
+"""DescribeTransactions, API key 65, versions 0-0: the transactions of transactional ids.
 
 Behaviour   state, timeout, producer id and epoch, and, of a transaction that is under way or being ended, when it began
             and its partitions; of others -1, and none

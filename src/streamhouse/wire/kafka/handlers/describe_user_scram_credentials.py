@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials, API key 50, versions 0-0: which users can log in with SCRAM.
+"""DescribeUserScramCredentials, API key 50, versions 0-0: users and their SCRAM mechanisms.
 
 Behaviour   mechanisms and iterations of the named users, or of all (null or none named); never a key or a salt
             a user without credentials is RESOURCE_NOT_FOUND, one that is named twice DUPLICATE_RESOURCE

@@ -6,9 +6,9 @@ Behaviour   the preferred leader is the agent that the partition was moved to, o
             without an agent that could lead it a partition is PREFERRED_LEADER_NOT_AVAILABLE, or in an unclean
             election ELIGIBLE_LEADERS_NOT_AVAILABLE
             for all partitions (null) only elected ones and errors are returned
-            partitions that aren't there are UNKNOWN_TOPIC_OR_PARTITION
+            unknown partitions are UNKNOWN_TOPIC_OR_PARTITION
             an unknown kind of election is INVALID_REQUEST
-Left out    timeout_ms: the answer is there at once
+Left out    timeout_ms: the response is immediate
 Versions    v1 kind of election, top-level error · v2 flexible
 """
 

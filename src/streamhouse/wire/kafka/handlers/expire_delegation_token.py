@@ -1,8 +1,8 @@
-"""ExpireDelegationToken, API key 40, versions 1-2: a token ends, now or after a time.
+"""ExpireDelegationToken, API key 40, versions 1-2: change when a token expires, or delete it.
 
 Behaviour   for the owner and the renewers of a token; others are DELEGATION_TOKEN_OWNER_MISMATCH
-            a negative time ends it at once: nobody can log in with it any more, and whoever has stays logged in
-            an unknown token is DELEGATION_TOKEN_NOT_FOUND, one that is over DELEGATION_TOKEN_EXPIRED
+            a negative time deletes it: it can't be used for new logins, while existing ones stay logged in
+            an unknown token is DELEGATION_TOKEN_NOT_FOUND, an expired one DELEGATION_TOKEN_EXPIRED
 Left out    nothing
 Versions    v2 flexible
 """

@@ -2,16 +2,17 @@
 
 Behaviour   batches are returned as they were produced, byte for byte, beginning with the one that has the requested
             offset
-            waits until min_bytes are there, a partition has an error or more than fits here, or max_wait_ms are over
-            the first batch of an answer is always whole, however small the limits; max_bytes and partition_max_bytes
-            hold from the second one on
+            waits until min_bytes are available, a partition has an error or more than fits here, or max_wait_ms
+            are over
+            the first batch of a response is always whole; max_bytes and partition_max_bytes apply from the second
+            one on
             read_committed gets nothing at or above the last stable offset, which is the first offset of the oldest
-            transaction that is open, or the high watermark; what was aborted is among the records, and the answer says
-            of which producer, from where on (null for read_uncommitted)
-            a partition that another agent leads is NOT_LEADER_OR_FOLLOWER, with who leads it (v12) and where (v16)
+            transaction that is open, or the high watermark; aborted records are included, and the response lists the
+            aborted transactions by producer and first offset (null for read_uncommitted)
+            a partition that another agent leads is NOT_LEADER_OR_FOLLOWER, with its leader (v12) and address (v16)
             offsets that are missing or damaged in the store are CORRUPT_MESSAGE, after a delay; others are served
             an agent that stops ends long polls by closing the connection
-            rights that are taken away while a request waits count: it gets TOPIC_AUTHORIZATION_FAILED, no records
+            rights revoked while a request waits count: it gets TOPIC_AUTHORIZATION_FAILED and no records
 Left out    fetch sessions (KIP-227): a client that opens one gets session id 0, which means that there is none and
             makes it send whole requests; continuing an unknown one is FETCH_SESSION_ID_NOT_FOUND
             replicas: a request with a replica id closes the connection

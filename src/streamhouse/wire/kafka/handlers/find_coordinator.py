@@ -1,10 +1,10 @@
-"""FindCoordinator, API key 10, versions 0-6: who coordinates a group, or a transactional id.
+"""FindCoordinator, API key 10, versions 0-6: the coordinator of a group or a transactional id.
 
 Behaviour   the coordinator is the agent that holds the lease of the group's shard, or the one that will take it
-            each key on its own (v4): an impossible group id is INVALID_GROUP_ID
-            a transactional id's is chosen among the agents that are alive; it is where work meets, and any other agent
-            would serve it too; an impossible transactional id is INVALID_REQUEST
-            while the agent has no session it may act on, COORDINATOR_NOT_AVAILABLE, on which clients ask again
+            each key on its own (v4): an invalid group id is INVALID_GROUP_ID
+            a transactional id's is chosen among the live agents, so that calls for one id meet; any other agent
+            serves them too; an invalid transactional id is INVALID_REQUEST
+            while the agent has no valid session, COORDINATOR_NOT_AVAILABLE, on which clients retry
             share groups are INVALID_REQUEST, as from a Kafka without them
 Left out    share groups have no coordinator here
 Versions    v1 key types · v3 flexible · v4 several keys · v6 share groups

@@ -1,8 +1,8 @@
 """Heartbeat, API key 12, versions 0-4: a member is alive, and learns when it must join again.
 
 Behaviour   keeps the member's session alive, also while the answer is REBALANCE_IN_PROGRESS
-            another generation is ILLEGAL_GENERATION, no such member UNKNOWN_MEMBER_ID, a static member whose place
-            was taken FENCED_INSTANCE_ID
+            another generation is ILLEGAL_GENERATION, an unknown member UNKNOWN_MEMBER_ID, a static member that was
+            replaced FENCED_INSTANCE_ID
 Left out    nothing
 Versions    v3 static members · v4 flexible
 """

@@ -6,11 +6,11 @@ Behaviour   each resource on its own: a setting is set, deleted (what holds with
             two clients that change different settings at once both succeed
             unknown settings and lists that aren't lists are INVALID_CONFIG, and so are values that a topic can't have;
             values that a broker can't have and settings that can't be changed while it runs are INVALID_REQUEST, as in
-            Kafka; then nothing changes. Deleting what isn't there is no error
+            Kafka; then nothing changes. Deleting an unset one is no error
             a resource or a setting that occurs twice, a missing value, an unknown operation: INVALID_REQUEST
-            they hold when the answer comes: a topic's for appends and retention, a broker's here at once, and in other
-            agents when they next look
-            validate_only does everything but change
+            in effect when the response is sent: a topic's for appends and retention, a broker's on this agent; on other
+            agents when they are notified
+            validate_only checks everything and changes nothing
 Left out    broker loggers, client metrics, groups: INVALID_REQUEST
 Versions    v1 flexible
 """

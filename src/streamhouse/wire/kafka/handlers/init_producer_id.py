@@ -1,18 +1,18 @@
 """InitProducerId, API key 22, versions 0-5: an identity for an idempotent or transactional producer.
 
-Behaviour   without a transactional id: a new producer id with epoch 0; a producer that asks again,
-            with the id and epoch it has (KIP-360), gets a new id too, as Kafka gives it: its sequences begin anew
+Behaviour   without a transactional id: a new producer id with epoch 0; a producer that sends
+            its id and epoch (KIP-360) gets a new id too, as in Kafka, and restarts its sequences
             with one: its producer id, with the next epoch. The previous producer is fenced, and its open transaction is
-            aborted first; if that takes longer than `transactions.end_wait_s`, CONCURRENT_TRANSACTIONS, and the client
-            asks again
-            a transactional producer that names its id and epoch, which are no more in force, is PRODUCER_FENCED
-            (before v4 INVALID_PRODUCER_EPOCH)
+            aborted first; if that takes longer than `transactions.end_wait_s`, CONCURRENT_TRANSACTIONS, which
+            clients retry
+            a transactional producer that sends an outdated id and epoch is PRODUCER_FENCED (before v4
+            INVALID_PRODUCER_EPOCH)
             a timeout above `transactions.max_timeout_s` is INVALID_TRANSACTION_TIMEOUT, an empty transactional id
             INVALID_REQUEST
             an id without an epoch, or an epoch without an id, is INVALID_REQUEST
-            while no id can be had, COORDINATOR_LOAD_IN_PROGRESS, on which all clients ask again
+            while no id can be allocated, COORDINATOR_LOAD_IN_PROGRESS, which all clients retry
 Left out    transactions that are prepared and decided elsewhere (v6, KIP-939)
-Versions    v2 flexible · v3 id and epoch of a producer that asks again · v4 PRODUCER_FENCED · v5 TRANSACTION_ABORTABLE
+Versions    v2 flexible · v3 current id and epoch · v4 PRODUCER_FENCED · v5 TRANSACTION_ABORTABLE
 """
 
 import logging

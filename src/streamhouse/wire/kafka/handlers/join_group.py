@@ -3,11 +3,11 @@
 Behaviour   answered when the generation begins: all members have joined, or the rebalance timeout is over; an empty
             group waits `groups.initial_rebalance_delay_s` for more members after each new one
             a new member gets its id with MEMBER_ID_REQUIRED (v4, KIP-394) and joins again with it
-            a static member that comes back without its id takes its own place, in a stable group without a rebalance,
-            and its older life is FENCED_INSTANCE_ID (KIP-345)
-            only the leader gets the list of members; a static leader that comes back gets skip_assignment (v9,
+            a static member that rejoins without its id replaces itself, in a stable group without a rebalance, and its
+            previous member id is FENCED_INSTANCE_ID (KIP-345)
+            only the leader gets the list of members; a static leader that rejoins gets skip_assignment (v9,
             KIP-814), before v9 its former id as the leader
-            a client that is gone meanwhile stays a member until its session is over
+            a client that disconnects meanwhile stays a member until its session expires
             metadata above `groups.max_member_bytes` or `groups.max_group_bytes` is INVALID_REQUEST, a full group
             GROUP_MAX_SIZE_REACHED
             an agent that stops answers NOT_COORDINATOR

@@ -1,8 +1,8 @@
-"""LeaveGroup, API key 13, versions 0-5: members go, and the others share what they had.
+"""LeaveGroup, API key 13, versions 0-5: remove members, which starts a rebalance.
 
 Behaviour   each member on its own (v3); a static one may be named by its instance id alone, as tools do to remove it
-            a member that is not there is UNKNOWN_MEMBER_ID, another life of a static one FENCED_INSTANCE_ID
-            done although the client closed its connection without waiting for the answer
+            an unknown member is UNKNOWN_MEMBER_ID, a replaced static one FENCED_INSTANCE_ID
+            applied even if the client closes its connection without waiting for the response
 Left out    the reason for leaving (v5) is not kept
 Versions    v3 several members · v4 flexible · v5 reason
 """

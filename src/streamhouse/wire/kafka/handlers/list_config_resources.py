@@ -1,4 +1,4 @@
-"""ListConfigResources, API key 74, versions 0-1: what has settings.
+"""ListConfigResources, API key 74, versions 0-1: resources with settings.
 
 Behaviour   topics and agents, of the requested types, or of all types if none is requested
             before v1 only client metrics can be requested, of which there are none

@@ -1,4 +1,4 @@
-"""ListOffsets, API key 2, versions 1-11: which offset belongs to a time, or to an end of the log.
+"""ListOffsets, API key 2, versions 1-11: the offset of a time, of the log start, or of the log end.
 
 Behaviour   -1 the high watermark, or with read_committed (v2) the last stable offset ·
             -2 and -4 the log start · -3 the first record with the largest timestamp ·
@@ -7,7 +7,7 @@ Behaviour   -1 the high watermark, or with read_committed (v2) the last stable o
             below the last stable offset
             the store holds all records, so what Kafka calls local is the whole log
             a special time before the version that brought it is UNSUPPORTED_VERSION
-            a partition named twice is INVALID_REQUEST; a leader epoch that isn't the agent's is refused
+            a duplicate partition is INVALID_REQUEST; a leader epoch that isn't the agent's is rejected
             a replica id changes nothing: some clients send 0, because Kafka doesn't look at it either
 Left out    timeout_ms (v10)
 Versions    v2 isolation level · v4 leader epoch · v6 flexible · v7 -3 · v8 -4 · v9 -5 · v11 -6

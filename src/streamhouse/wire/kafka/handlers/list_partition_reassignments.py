@@ -1,10 +1,10 @@
-"""ListPartitionReassignments, API key 46, versions 0-0: which partitions are on the move.
+"""ListPartitionReassignments, API key 46, versions 0-0: partitions that are being moved.
 
 Behaviour   partitions whose leader is not the preferred one: after a reassignment, or because an agent joined, drains
             or died; the preferred leader is listed as adding, the current one as removing, unless it stays in the list
             of agents that the partition was given to
-            null asks for all topics; of others, topics and partitions that aren't there are left out
-Left out    timeout_ms: the answer is there at once
+            null means all topics; unknown topics and partitions are left out
+Left out    timeout_ms: the response is immediate
 Versions    v0 flexible
 """
 

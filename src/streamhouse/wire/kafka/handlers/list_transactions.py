@@ -3,7 +3,7 @@
 Behaviour   all of them, or those in given states, of given producer ids, whose transaction has been under way for
             longer than a duration (v1), whose id matches a regular expression as a whole (v2)
             an unknown state is returned in `unknown_state_filters`; without a known one nothing matches
-            at most `transactions.max_listed`; an impossible expression is INVALID_REGULAR_EXPRESSION
+            at most `transactions.max_listed`; an invalid expression is INVALID_REGULAR_EXPRESSION
             each agent returns its own, so that administrators who ask all agents get each id once
 Left out    nothing
 Versions    v0 flexible · v1 duration · v2 pattern

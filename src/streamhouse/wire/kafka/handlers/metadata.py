@@ -1,17 +1,17 @@
-"""Metadata, API key 3, versions 0-13: the topics, their partitions, and who leads them.
+"""Metadata, API key 3, versions 0-13: topics, partitions and leaders.
 
 Behaviour   without requested topics (v0: an empty list, later: null) all topics
-            a topic that isn't there is created when the request and `topics.auto_create` allow it; else
+            an unknown topic is created if the request and `topics.auto_create` allow it, or else
             UNKNOWN_TOPIC_OR_PARTITION
             topics by id from v12 on; an unknown id is UNKNOWN_TOPIC_ID
-            the leader is the agent that holds the partition's lease, or the one that will take it when the first
-            request comes; then the epoch is -1. LEADER_NOT_AVAILABLE while there is no such agent
+            the leader is the agent that holds the partition's lease, or the one that will acquire it on the first
+            request; then the epoch is -1. LEADER_NOT_AVAILABLE while there is no such agent
             as many replicas are named as the topic was created with, the leader first, then other agents, then ids that
-            no agent has: tools compare the number. All are in sync: what makes a record durable is the store
-            an agent that died is named for a few seconds more: clients that drop it would drop what waits for its
-            partitions too. Kafka's Java client and librdkafka since 2.10, which bind calls to a node id and would wait
-            for it until the call's deadline, find the id of an agent that died or left for a minute at the address of
-            the agent that answers
+            no agent has: tools compare the number. All are in sync: the store makes records durable
+            a dead agent is listed for a few seconds more: clients that remove it would fail the batches that wait for
+            its partitions. Kafka's Java client and librdkafka since 2.10 bind calls to a node id and would wait for it
+            until the call's deadline: for a minute, the id of an agent that died or left is listed with the address of
+            the agent that responds
             the controller is the agent with the lowest node id; every agent answers what clients ask a controller
             authorised operations are what the caller may do (KIP-430)
 Left out    rack awareness

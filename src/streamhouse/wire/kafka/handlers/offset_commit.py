@@ -1,15 +1,15 @@
-"""OffsetCommit, API key 8, versions 2-10: a group's offsets in its partitions.
+"""OffsetCommit, API key 8, versions 2-10: commit a group's offsets.
 
-Behaviour   answered when the offsets are durable: they survive whatever happens to the agent
-            from members of the generation, also while the group gathers for the next one; from anybody without a
+Behaviour   answered when the offsets are durable in the metadata store
+            from members of the generation, also during a rebalance; from any client without a
             generation as long as the group has no members
             each partition on its own: an unknown one is UNKNOWN_TOPIC_OR_PARTITION, an unknown id UNKNOWN_TOPIC_ID,
             a text above `groups.offset_metadata_bytes` OFFSET_METADATA_TOO_LARGE
-            what concerns the whole group is said of every partition; for a generation of a group that is not there,
+            errors of the whole group are repeated for every partition; for a generation of an unknown group,
             GROUP_ID_NOT_FOUND (v9), before it ILLEGAL_GENERATION
             a retention time (before v5) is kept with the offset; later the agent's `groups.offsets_retention_s` holds
-            done although the client closed its connection without waiting for the answer
-Left out    nothing; offsets that are committed with a transaction come by TxnOffsetCommit
+            applied even if the client closes its connection without waiting for the response
+Left out    nothing; offsets in transactions come by TxnOffsetCommit
 Versions    v5 no retention time · v6 leader epoch · v7 static members · v8 flexible · v10 topics by id
 """
 

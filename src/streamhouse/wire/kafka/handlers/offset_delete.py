@@ -1,8 +1,8 @@
-"""OffsetDelete, API key 47, versions 0-0: offsets of a group are deleted.
+"""OffsetDelete, API key 47, versions 0-0: delete committed offsets of a group.
 
 Behaviour   each partition on its own; one that members of the group read is GROUP_SUBSCRIBED_TO_TOPIC
             a group with members that are no consumers is NON_EMPTY_GROUP, because what they read is unknown
-            a group that isn't there is GROUP_ID_NOT_FOUND, one that another agent coordinates NOT_COORDINATOR
+            an unknown group is GROUP_ID_NOT_FOUND, one that another agent coordinates NOT_COORDINATOR
 Left out    nothing
 Versions    v0 is the only one
 """

@@ -1,16 +1,16 @@
-"""OffsetFetch, API key 9, versions 1-10: what groups have committed.
+"""OffsetFetch, API key 9, versions 1-10: the committed offsets of groups.
 
 Behaviour   one group, or several from v8 on, each of which succeeds or fails on its own
             no topics (null, v2): all partitions for which the group committed something
-            a partition without a commit, or that isn't there, is offset -1 without an error; an unknown topic id is
+            a partition without a commit, or an unknown one, is offset -1 without an error; an unknown topic id is
             UNKNOWN_TOPIC_ID
-            a group that isn't there has committed nothing
-            any agent answers, whoever coordinates the group: after NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE
-            librdkafka keeps its place in the group and reads nothing; while the metadata store is away,
-            COORDINATOR_LOAD_IN_PROGRESS, after which all clients ask again
-            what concerns the whole group is said in its own place: per partition in v1, once from v2 on
+            an unknown group has no committed offsets
+            any agent answers, not only the coordinator: after NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE
+            librdkafka stays in the group and reads nothing; while the metadata store is unavailable,
+            COORDINATOR_LOAD_IN_PROGRESS, which all clients retry
+            errors of the whole group are returned per partition in v1, once from v2 on
             with require_stable (v7), a partition whose offset a transaction may still change is UNSTABLE_OFFSET_COMMIT,
-            and consumers ask again; without it, the previous committed offset is returned
+            which consumers retry; without it, the previous committed offset is returned
 Left out    member id and epoch (v9) mean something to the newer group protocol only
 Versions    v2 all partitions · v5 leader epoch · v6 flexible · v7 require_stable · v8 several groups
             v9 member and epoch · v10 topics by id

@@ -1,25 +1,25 @@
-"""Produce, API key 0, versions 3-13: record batches into the log.
+"""Produce, API key 0, versions 3-13: append record batches.
 
 Behaviour   acks=1 and acks=all are answered when the write-ahead log holds the batch under its policy
-            acks=0 gets no answer; when something was wrong with it the connection is closed, so that the client learns
+            acks=0 gets no response; after an error the connection is closed, so that the client notices
             other acks are INVALID_REQUIRED_ACKS
             batches are appended in the order of their requests; waiting for durability doesn't delay later requests
-            one partition's failure never fails its neighbours
+            partitions fail independently
             a duplicate of an idempotent producer's batch gets the offset of the original
-            records that break a rule of their topic are named (v8, KIP-467), so that the client can send the others
+            records that violate a rule of their topic are listed (v8, KIP-467), so that the client can send the others
             again; none of their batch is stored
-            a partition that another agent leads is NOT_LEADER_OR_FOLLOWER, with who leads it and where (v10, KIP-951)
-            what isn't the client's fault is answered with a code that clients retry, never with UNKNOWN_SERVER_ERROR
+            a partition that another agent leads is NOT_LEADER_OR_FOLLOWER, with the leader's address (v10, KIP-951)
+            server-side failures have codes that clients retry, never UNKNOWN_SERVER_ERROR
             agents that forward to each other may say acks=-100: as -1, and the batch is flushed soon
             producer ids from 2^62 on stand for idempotency keys: INVALID_RECORD, unless an agent forwards them
             the first batch of a transaction in a partition is appended if the partition is a part of it, which
             AddPartitionsToTxn made it, or from v12 on the request itself (transaction.version 2): otherwise
             TRANSACTION_ABORTABLE, before v11 INVALID_TXN_STATE
             a transactional batch in a request without a transactional id is TRANSACTIONAL_ID_AUTHORIZATION_FAILED, one
-            of a producer that was replaced INVALID_PRODUCER_EPOCH
-            while the transaction before is being ended CONCURRENT_TRANSACTIONS (v12), before NOT_ENOUGH_REPLICAS
+            of a fenced producer INVALID_PRODUCER_EPOCH
+            while the previous transaction is being completed CONCURRENT_TRANSACTIONS (v12), before NOT_ENOUGH_REPLICAS
             markers are written by agents only: INVALID_RECORD
-Left out    timeout_ms: the answer comes when the log has decided
+Left out    timeout_ms: the response is sent when the log has decided
 Versions    0-2 are advertised, because librdkafka takes their absence for a broker without compression, and closed
             v5 log start · v7 zstd · v8 error text, errors of records · v9 flexible · v11 TRANSACTION_ABORTABLE ·
             v12 begins transactions · v13 topics by id

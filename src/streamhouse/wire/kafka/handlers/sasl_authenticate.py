@@ -1,4 +1,4 @@
-"""SaslAuthenticate, API key 36, versions 0-2: the messages by which a client logs in.
+"""SaslAuthenticate, API key 36, versions 0-2: the messages of a login.
 
 Behaviour   SCRAM-SHA-256, SCRAM-SHA-512, PLAIN and OAUTHBEARER, as `security.sasl_mechanisms` says; OAUTHBEARER takes
             tokens of the issuer, API keys and tokens of the cluster

@@ -1,10 +1,10 @@
-"""SaslHandshake, API key 17, versions 0-1: the client chooses the mechanism by which it logs in.
+"""SaslHandshake, API key 17, versions 0-1: choose the login mechanism.
 
 Behaviour   with v1 SaslAuthenticate brings the messages of the mechanism; after v0 they come as frames without a header
             a mechanism that is not offered is UNSUPPORTED_SASL_MECHANISM with those that are, and the connection is
             closed
             also on a connection that has logged in, to log in again (KIP-368), by the same mechanism
-            where nobody has to log in ILLEGAL_SASL_STATE; agents log in there too, with OAUTHBEARER
+            ILLEGAL_SASL_STATE on listeners without login; agents log in there too, with OAUTHBEARER
 Left out    GSSAPI, and logins without a handshake
 Versions    v1 SaslAuthenticate
 """

@@ -1,10 +1,10 @@
-"""SyncGroup, API key 14, versions 0-5: the leader brings the assignments, every member gets its own.
+"""SyncGroup, API key 14, versions 0-5: the group's leader sends the assignments, every member gets its own.
 
 Behaviour   answered when the leader's assignments are durable; a member that the leader forgot gets an empty one
-            a member of a stable group gets its assignment at once, as often as it asks
-            while the group gathers for the next generation, REBALANCE_IN_PROGRESS: join it
+            a member of a stable group gets its assignment at once, also repeatedly
+            during a rebalance REBALANCE_IN_PROGRESS: the member must rejoin
             protocol type and name must be the group's, and be there from v5 on, else INCONSISTENT_GROUP_PROTOCOL
-            members that don't ask within the rebalance timeout are removed from the group
+            members that don't sync within the rebalance timeout are removed from the group
             an agent that stops answers NOT_COORDINATOR
 Left out    nothing
 Versions    v3 static members · v4 flexible · v5 protocol type and name

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit, API key 28, versions 0-6: a group's offsets in its partitions, as a part of a transaction.
+"""TxnOffsetCommit, API key 28, versions 0-6: commit a group's offsets with a transaction.
 
 Behaviour   durable when acknowledged, visible once the transaction is committed; dropped when it is aborted
             until then OffsetFetch with `require_stable` is UNSTABLE_OFFSET_COMMIT for these partitions
@@ -7,7 +7,7 @@ Behaviour   durable when acknowledged, visible once the transaction is committed
             a text above `groups.offset_metadata_bytes` OFFSET_METADATA_TOO_LARGE
             from v5 on (transaction.version 2) it begins the transaction where AddOffsetsToTxn did before
             outside of a transaction TRANSACTION_ABORTABLE, before v4 INVALID_TXN_STATE
-            a producer that was replaced is INVALID_PRODUCER_EPOCH in every version
+            a fenced producer is INVALID_PRODUCER_EPOCH in every version
 Left out    nothing
 Versions    v2 leader epoch · v3 member and generation, flexible · v4 TRANSACTION_ABORTABLE · v5 begins transactions
             v6 topics by id

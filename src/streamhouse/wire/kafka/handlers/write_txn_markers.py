@@ -1,10 +1,10 @@
-"""WriteTxnMarkers, API key 27, versions 1-2: markers of ended transactions for the leaders of their partitions.
+"""WriteTxnMarkers, API key 27, versions 1-2: write the markers of ended transactions.
 
 Behaviour   answered when the markers are as durable as records are; each partition on its own
             a marker that the partition has, or that comes late, is no error and changes nothing: `coordinator_epoch`
             is the number of the producer's transaction, and each counts once
-            agents tell each other of partitions by the ids of their topics
-            administrators end a transaction that hangs with it: kafka-transactions abort
+            agents name partitions to each other by topic id
+            used by administrators to end a hanging transaction: kafka-transactions abort
             a partition that another agent leads is NOT_LEADER_OR_FOLLOWER
 Left out    nothing
 Versions    v1 flexible · v2 transaction version
