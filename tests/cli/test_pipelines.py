@@ -91,7 +91,8 @@ class MadeUpAgents(Dependencies):
     def _put(self, path: str, body: Any) -> httpx.Response:
         if path in self.conflicts and not body.get("fresh"):
             return httpx.Response(
-                409, json={"detail": "a changed pipeline would lose its place; why=it keeps other state"}
+                409,
+                json={"detail": "the changed pipeline can't continue from its checkpoint; why=it keeps other state"},
             )
         known = self.kept.get(path)
         self.kept[path] = body

@@ -1,4 +1,4 @@
-"""Settings of an agent, its leases, and its place in a cluster."""
+"""Settings of an agent, its leases, and its cluster."""
 
 from typing import Annotated, Literal
 

@@ -35,7 +35,7 @@ def check_listeners(settings: Settings) -> None:
 
 
 def anonymous_listeners(settings: Settings) -> Mapping[str, str]:
-    """The listeners that other machines reach and where nobody logs in, with their addresses as configured."""
+    """The listeners without login that other machines reach, with their addresses as configured."""
     listeners = {
         "Kafka": kafka_listeners(settings),
         "HTTP": http_listeners(settings),

@@ -129,7 +129,7 @@ class HttpSettings(Section, frozen=True, kw_only=True):
         about("host names, separated by commas, that a listener on loopback accepts besides localhost and `advertise`"),
     ] = ""
     console_read_only: Annotated[
-        bool, about("the console offers and sends no changes; who may do what is for access rules to say")
+        bool, about("the console is read-only; this is no access control, which access rules are for")
     ] = False
     console_tail_records: Annotated[
         int, about("records after which the console's live tail pauses until the user resumes it", gt=0)

@@ -11,7 +11,7 @@ from streamhouse.config.fields import MIB, Section, about
 class SecuritySettings(Section, frozen=True, kw_only=True):
     authorization: Annotated[
         Literal["none", "acls"],
-        about("`acls`: callers may do only what access rules allow; `none`: everybody may do everything"),
+        about("`acls`: callers may do only what access rules allow; `none`: no access control"),
     ] = "none"
     super_users: Annotated[
         str, about("principals that may do everything, with commas: User:admin,User:ops; see also bootstrap_user")
@@ -22,8 +22,8 @@ class SecuritySettings(Section, frozen=True, kw_only=True):
     allow_anonymous_network_access: Annotated[
         bool,
         about(
-            "start although a listener that other machines reach asks nobody to log in: everybody on that network can "
-            "then read, write and delete everything that ANONYMOUS may"
+            "start although other machines reach a listener without login: any client on that network can then read, "
+            "write and delete everything that ANONYMOUS may"
         ),
     ] = False
     listener_tenants: Annotated[

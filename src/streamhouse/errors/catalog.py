@@ -50,7 +50,7 @@ class AnotherTable(Rejected):
 
     def __init__(self, name: str, differences: Iterable[object]) -> None:
         super().__init__(
-            f"there is such a table, and it is another: {', '.join(map(str, differences))}; table={name}"
+            f"a different table of this name exists: {', '.join(map(str, differences))}; table={name}"
             f" do=choose another name, or drop it (streamhouse tables drop {name}; its files stay)"
             " and choose another location"
         )
@@ -72,8 +72,8 @@ class PlaceLost(Rejected):
 
     def __init__(self, name: str, *, why: str) -> None:
         super().__init__(
-            f"a changed pipeline would lose its place; name={name} why={why} do=apply with a new beginning: --from"
-            " earliest, or from another place; or drop it first; or give it another name"
+            f"the changed pipeline can't continue from its checkpoint; name={name} why={why} do=apply it with a new"
+            " start, such as --from earliest; or drop it first; or give it another name"
         )
 
 
@@ -92,7 +92,7 @@ class UnknownQuery(Rejected):
     """There is no running query with this id."""
 
     def __init__(self, query_id: str) -> None:
-        super().__init__(f"no such query runs; query={query_id}")
+        super().__init__(f"no such running query; query={query_id}")
 
 
 class NoWorker(Retriable):
@@ -113,9 +113,9 @@ class BadSql(Rejected):
 
     def __init__(self, mistakes: Sequence[Mistake]) -> None:
         first = mistakes[0]
-        place = f"; line={first.line} column={first.column}" if first.line else ""
+        position = f"; line={first.line} column={first.column}" if first.line else ""
         more = f" more={len(mistakes) - 1}" if len(mistakes) > 1 else ""
-        super().__init__(f"{first.text}{place}{more}")
+        super().__init__(f"{first.text}{position}{more}")
         self.mistakes = tuple(mistakes)
 
 
@@ -276,7 +276,7 @@ class CheckpointLost(Rejected):
 
     def __init__(self, why: str) -> None:
         super().__init__(
-            f"the checkpoint is gone and its place can't be found elsewhere; {why} do=restart it with --from"
+            f"the checkpoint is gone and its offsets are stored nowhere else; {why} do=restart it with --from"
         )
 
 

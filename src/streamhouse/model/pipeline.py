@@ -234,7 +234,7 @@ PHASES: Final = 3
 """Maximum operators of a query in a reason."""
 
 
-def loses_place(old: Shape | None, new: Shape | None, *, is_same_text: bool = False) -> str | None:
+def resume_conflict(old: Shape | None, new: Shape | None, *, is_same_text: bool = False) -> str | None:
     """The reason why a changed definition can't continue from the old position, or None.
 
     With `is_same_text` (equal apart from comments and layout) the query is the same, even if its signature can't be
@@ -256,7 +256,7 @@ def moved_tables(old: Shape, new: Shape) -> str | None:
     """The tables of the query whose location has changed, or None."""
     if old.version != new.version or old.tables == new.tables:
         return None
-    return f"it reads other places; was={', '.join(old.tables) or 'none'} is={', '.join(new.tables) or 'none'}"
+    return f"it reads other tables; was={', '.join(old.tables) or 'none'} is={', '.join(new.tables) or 'none'}"
 
 
 def _another_query(old: Shape, new: Shape) -> str | None:
@@ -266,8 +266,8 @@ def _another_query(old: Shape, new: Shape) -> str | None:
         if new.keeps_nothing:
             return None
         return (
-            "it was applied by another version of StreamHouse, which can't tell whether the changed query keeps the"
-            " same; apply the text as it was once before changing it"
+            "it was applied by another version of StreamHouse, so the two queries can't be compared; apply the earlier"
+            " text once more before changing it"
         )
     was, now = _only_in(old.query, new.query), _only_in(new.query, old.query)
     return f"it is another query; was={was} is={now}"

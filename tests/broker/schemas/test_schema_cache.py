@@ -94,10 +94,10 @@ async def test_ids_belong_to_subjects_until_they_are_deleted(schemas: SchemaRegi
     await schemas.register(ORDERS, PLAIN)
     library = schemas.library
     assert await library.belongs(ORDERS, 1)
-    assert library.surely_belongs(ORDERS, 1)
+    assert library.is_membership_cached(ORDERS, 1)
     assert not await library.belongs(CLICKS, 1)
     await schemas.delete_version(ORDERS, 1)
-    assert not library.surely_belongs(ORDERS, 1)
+    assert not library.is_membership_cached(ORDERS, 1)
     assert not await library.belongs(ORDERS, 1)
     assert await library.is_known(DEFAULT_CONTEXT, 1)
 

@@ -42,7 +42,7 @@ def test_a_query_that_means_the_same_goes_on_and_is_known_from_then_on(folder: M
 
 
 def test_the_same_text_over_another_place_is_refused(folder: MemoryFolder) -> None:
-    with pytest.raises(Misconfigured, match="it reads other places"):
+    with pytest.raises(Misconfigured, match="it reads other tables"):
         check_query(folder, name="v", text=TEXT, shape=replace(SHAPE, tables=("orders=topic x",)), has_run=True)
 
 

@@ -53,32 +53,32 @@ def fault(*messages: str, state: str | None = None) -> Any:
 )
 def test_our_own_errors_are_found_in_what_a_task_said(line: str, can_retry: bool) -> None:
     result = fault("Job aborted", PYTHON.format(line))
-    assert result.words == line.partition(": ")[2]
+    assert result.reason == line.partition(": ")[2]
     assert result.can_retry is can_retry
 
 
 def test_an_error_in_a_users_function_is_told_in_its_words() -> None:
     result = fault("Job aborted", PYTHON.format("ValueError: boom in my code"))
-    assert result.words == "ValueError: boom in my code"
+    assert result.reason == "ValueError: boom in my code"
     assert result.can_retry
 
 
 def test_data_that_a_query_cannot_take_stays_so() -> None:
     result = fault("Job aborted", "[CAST_INVALID_INPUT] The value 'x' cannot be cast. SQLSTATE: 22018", state="22018")
-    assert result.words == "[CAST_INVALID_INPUT] The value 'x' cannot be cast."
+    assert result.reason == "[CAST_INVALID_INPUT] The value 'x' cannot be cast."
     assert not result.can_retry
 
 
 def test_a_spark_that_is_in_trouble_is_tried_again() -> None:
     result = fault("Python worker failed to connect back.")
-    assert result.words == "Python worker failed to connect back."
+    assert result.reason == "Python worker failed to connect back."
     assert result.can_retry
 
 
 def test_errors_before_the_start_are_told_as_they_are() -> None:
     assert not classify_failure(Misconfigured("no stream")).can_retry
     assert classify_failure(Unavailable("nobody is there")).can_retry
-    assert classify_failure(KeyError("amont")).words == "KeyError: 'amont'"
+    assert classify_failure(KeyError("amont")).reason == "KeyError: 'amont'"
     assert not classify_failure(KeyError("amont")).can_retry
 
 
@@ -87,4 +87,4 @@ def test_a_jvm_that_is_gone_is_no_fault_of_the_pipeline() -> None:
 
 
 def test_words_are_bounded() -> None:
-    assert len(fault("x" * 10_000).words) == 400
+    assert len(fault("x" * 10_000).reason) == 400

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from streamhouse.model.pipeline import Shape, loses_place
+from streamhouse.model.pipeline import Shape, resume_conflict
 from streamhouse.model.table import Connector, Table
 from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.query import query_signature
@@ -104,8 +104,8 @@ SUBQUERY = "SELECT id AS k, amount FROM STREAM(orders) WHERE id IN (SELECT id FR
     ],
 )
 def test_what_only_looks_different_goes_on(shape: Shaper, text: str, other: str) -> None:
-    assert loses_place(shape.view(text), shape.view(other)) is None
-    assert loses_place(shape.pipeline(text), shape.pipeline(other)) is None
+    assert resume_conflict(shape.view(text), shape.view(other)) is None
+    assert resume_conflict(shape.pipeline(text), shape.pipeline(other)) is None
 
 
 BELOW_STATE = [
@@ -170,8 +170,8 @@ BELOW_STATE = [
 
 @pytest.mark.parametrize(("text", "other"), BELOW_STATE)
 def test_a_query_never_goes_on_with_the_state_of_another(shape: Shaper, text: str, other: str) -> None:
-    assert loses_place(shape.pipeline(text), shape.pipeline(other)) is not None
-    assert loses_place(shape.view(text), shape.view(other)) is not None
+    assert resume_conflict(shape.pipeline(text), shape.pipeline(other)) is not None
+    assert resume_conflict(shape.view(text), shape.view(other)) is not None
 
 
 ABOVE_STATE = [
@@ -199,25 +199,25 @@ ABOVE_STATE = [
 
 @pytest.mark.parametrize(("text", "other"), ABOVE_STATE)
 def test_rows_of_another_query_dont_stay_in_a_view(shape: Shaper, text: str, other: str) -> None:
-    why = loses_place(shape.view(text), shape.view(other))
+    why = resume_conflict(shape.view(text), shape.view(other))
     assert why is not None
     assert why.startswith("it is another query; was=")
-    assert loses_place(shape.pipeline(text), shape.pipeline(other)) is None
+    assert resume_conflict(shape.pipeline(text), shape.pipeline(other)) is None
 
 
 def test_the_key_of_a_view_is_part_of_it(shape: Shaper) -> None:
-    assert loses_place(shape.view(ROWS, key=("k",)), shape.view(ROWS, key=("k", "size"))) is not None
+    assert resume_conflict(shape.view(ROWS, key=("k",)), shape.view(ROWS, key=("k", "size"))) is not None
 
 
 def test_a_reason_shows_what_has_changed(shape: Shaper) -> None:
-    why = loses_place(shape.view(SUMS), shape.view(SUMS.replace("> 0", "> 6"))) or ""
+    why = resume_conflict(shape.view(SUMS), shape.view(SUMS.replace("> 0", "> 6"))) or ""
     assert "was=Filter (amount > cast(0 as double)) is=Filter (amount > cast(6 as double))" in why
 
 
 def test_a_watermark_of_the_options_counts_where_there_is_state(shape: Shaper) -> None:
     late, later = (replace(READING, watermarks=(Watermark(column="at", delay=each),)) for each in ("1 hour", "2 hours"))
-    assert loses_place(shape.view(SUMS, reading=late), shape.view(SUMS, reading=later)) is not None
-    assert loses_place(shape.view(ROWS, reading=late), shape.view(ROWS, reading=later)) is None
+    assert resume_conflict(shape.view(SUMS, reading=late), shape.view(SUMS, reading=later)) is not None
+    assert resume_conflict(shape.view(ROWS, reading=late), shape.view(ROWS, reading=later)) is None
 
 
 def test_a_name_that_stands_for_another_place_is_another_stream(spark: SparkSession) -> None:
@@ -225,7 +225,7 @@ def test_a_name_that_stands_for_another_place_is_another_stream(spark: SparkSess
         old, new = (Catalog("x", backend=FakeBackend(*TABLES[1:], each)) for each in (ORDERS, table))
         bounds = (analyze(spark, text, each, READING) for each in (old, new))
         one, other = (state_signature(bound.frame, bound.reads) for bound in bounds)
-        return loses_place(one, other, is_same_text=is_same_text)
+        return resume_conflict(one, other, is_same_text=is_same_text)
 
     assert "orders=topic other" in (
         of(replace(ORDERS, options={"topic": "other"}), "SELECT id FROM STREAM(orders)") or ""
@@ -236,7 +236,7 @@ def test_a_name_that_stands_for_another_place_is_another_stream(spark: SparkSess
 def test_a_view_without_a_stream_keeps_nothing(shape: Shaper) -> None:
     old, new = (shape.view(f"SELECT id AS k FROM orders WHERE amount > {n}") for n in (1, 2))
     assert old.keeps_nothing
-    assert loses_place(old, new) is None
+    assert resume_conflict(old, new) is None
 
 
 @pytest.mark.parametrize("text", [SUMS, WITH, JOIN, LOOKUP, WINDOW, UNION, ROWS, SELF, SUBQUERY])
@@ -305,7 +305,7 @@ def test_a_view_that_starts_elsewhere_has_other_rows(shape: Shaper) -> None:
     one, other = (
         state_signature(bound.frame, bound.reads, rows=Rows(starting=each)) for each in ("earliest", "latest")
     )
-    assert loses_place(one, other) is not None
+    assert resume_conflict(one, other) is not None
 
 
 @pytest.mark.parametrize(
@@ -335,18 +335,18 @@ def test_a_plan_that_is_not_understood_is_told_by_its_text(
         raise KeyError("an operator of a later Spark")
 
     monkeypatch.setattr(query_signature._Rendering, "relation", fail)
-    assert loses_place(shape.view(SUMS), shape.view(SUMS)) is None
-    assert loses_place(shape.view(SUMS), shape.view(SUMS.replace("> 0", "> 6"))) is not None
+    assert resume_conflict(shape.view(SUMS), shape.view(SUMS)) is None
+    assert resume_conflict(shape.view(SUMS), shape.view(SUMS.replace("> 0", "> 6"))) is not None
 
 
 def test_a_shape_of_an_earlier_version_is_compared_by_what_it_has(shape: Shaper) -> None:
     new = shape.view(SUMS)
     old = Shape(streams=new.streams, state=new.state)
-    assert loses_place(old, new, is_same_text=True) is None
-    assert "another version" in (loses_place(old, new) or "")
-    assert loses_place(replace(old, state=()), new, is_same_text=True) is not None
+    assert resume_conflict(old, new, is_same_text=True) is None
+    assert "another version" in (resume_conflict(old, new) or "")
+    assert resume_conflict(replace(old, state=()), new, is_same_text=True) is not None
     rows = shape.pipeline(ROWS)
-    assert loses_place(Shape(streams=rows.streams), rows) is None
+    assert resume_conflict(Shape(streams=rows.streams), rows) is None
 
 
 def test_a_table_in_files_is_known_by_its_path(spark: SparkSession) -> None:
@@ -356,4 +356,4 @@ def test_a_table_in_files_is_known_by_its_path(spark: SparkSession) -> None:
         return state_signature(bound.frame, bound.reads, rows=Rows())
 
     assert of("/a").tables == ("products=files /a",)
-    assert loses_place(of("/a"), of("/b"), is_same_text=True) is not None
+    assert resume_conflict(of("/a"), of("/b"), is_same_text=True) is not None

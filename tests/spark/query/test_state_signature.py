@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from streamhouse.model.pipeline import Shape, loses_place
+from streamhouse.model.pipeline import Shape, resume_conflict
 from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.resolver import analyze
@@ -38,7 +38,7 @@ class Shaper:
 def test_filters_and_columns_are_no_state(shape: Shaper) -> None:
     result = shape("SELECT id FROM STREAM(orders) WHERE amount > 1")
     assert (result.streams, result.state) == (("orders",), ())
-    assert loses_place(result, shape("SELECT id, amount * 2 FROM STREAM(orders) WHERE amount > 2")) is None
+    assert resume_conflict(result, shape("SELECT id, amount * 2 FROM STREAM(orders) WHERE amount > 2")) is None
 
 
 def test_an_aggregate_is_known_by_its_keys_and_functions(shape: Shaper) -> None:
@@ -58,7 +58,7 @@ def test_an_aggregate_is_known_by_its_keys_and_functions(shape: Shaper) -> None:
 )
 def test_a_changed_aggregate_keeps_its_place_where_its_state_stays(shape: Shaper, changed: str, keeps: bool) -> None:
     before = shape("SELECT country, count(*) AS n, sum(amount) FROM STREAM(orders) GROUP BY country")
-    assert (loses_place(before, shape(changed)) is None) is keeps
+    assert (resume_conflict(before, shape(changed)) is None) is keeps
 
 
 def test_the_length_of_a_window_is_part_of_it(shape: Shaper) -> None:
@@ -90,14 +90,14 @@ def test_a_join_of_streams_is_known_by_condition_and_columns(shape: Shaper) -> N
     assert result.streams == ("orders", "payments")
     assert result.state == ("join inner on (id = id) orders(id) payments(id, paid)",)
     more = shape("SELECT o.id, paid, amount FROM STREAM(orders) o JOIN STREAM(payments) p ON o.id = p.id")
-    assert loses_place(result, more) is not None
+    assert resume_conflict(result, more) is not None
 
 
 def test_the_order_of_streams_counts(shape: Shaper) -> None:
     one = shape("SELECT id FROM STREAM(orders) UNION ALL SELECT id FROM STREAM(payments)")
     other = shape("SELECT id FROM STREAM(payments) UNION ALL SELECT id FROM STREAM(orders)")
     assert one.streams == ("orders", "payments")
-    assert loses_place(one, other) is not None
+    assert resume_conflict(one, other) is not None
 
 
 def test_a_with_is_read_where_it_is_used(shape: Shaper) -> None:

@@ -20,7 +20,7 @@ from streamhouse.spark.worker.result_formats import (
     ndjson_of,
     rows_of,
     sql_type,
-    unlike,
+    unique_names,
 )
 
 MOMENT = dt.datetime(2026, 11, 15, 12, 0, 0, 250_000, tzinfo=dt.UTC)
@@ -88,7 +88,7 @@ def test_an_arrow_stream_is_read_back_as_it_was() -> None:
 
 
 def test_no_name_comes_twice() -> None:
-    assert unlike(["id", "ID", "id_2", "x"]) == ["id", "ID_2", "id_2_2", "x"]
+    assert unique_names(["id", "ID", "id_2", "x"]) == ["id", "ID_2", "id_2_2", "x"]
 
 
 def test_types_are_written_as_in_sql() -> None:

@@ -55,7 +55,7 @@ class SegmentRequest:
 class ExternalCommitRequest:
     """`progress` is JSON text; `covers` is what the commit is made of (`model.replay`).
 
-    `written_by` is the query in the names of its objects, where that isn't `query`: a tenant's.
+    `written_by` is the query id in the objects' names if it differs from `query`, as for tenants.
     """
 
     query: QueryId
@@ -84,7 +84,7 @@ def check_commit(commit: ExternalCommitRequest, settings: ExternalCommitSettings
         raise _too_many("progress_bytes", len((commit.progress or "").encode()), settings.max_progress_bytes)
     keys = [each.segment.key for each in commit.segments]
     if len(set(keys)) < len(keys):
-        raise CommitRefused("a segment is named twice")
+        raise CommitRefused("duplicate segment")
     for each in commit.segments:
         _check_segment(commit, each)
 
@@ -96,7 +96,9 @@ def _too_many(what: str, count: int, limit: int) -> CommitRefused:
 def _check_segment(commit: ExternalCommitRequest, request: SegmentRequest) -> None:
     name = parse_external_segment_key(request.segment.key)
     if name is None or (name.query, name.epoch) != (commit.written_by or commit.query, commit.epoch):
-        raise CommitRefused(f"the segment's name is not one of this commit; key={request.segment.key[:200]!r}")
+        raise CommitRefused(
+            f"the segment's key doesn't match the commit's query and epoch; key={request.segment.key[:200]!r}"
+        )
     if not request.runs:
         raise CommitRefused(f"a segment has no runs; key={request.segment.key}")
     for run in request.runs:

@@ -30,7 +30,7 @@ from streamhouse.model.pipeline import (
     PipelineVersion,
     Status,
     StoredPipeline,
-    loses_place,
+    resume_conflict,
 )
 from streamhouse.sql.lake_tables import writer_differences
 from streamhouse.sql.lexer import without_layout
@@ -62,7 +62,7 @@ def decide_definition(
         return Outcome.CREATED, _first(request, query_id)
     definition = _with_known(before.definition, request.definition)
     is_same_text = _has_same_text(before.definition, definition)
-    lost = loses_place(before.definition.shape, definition.shape, is_same_text=is_same_text)
+    lost = resume_conflict(before.definition.shape, definition.shape, is_same_text=is_same_text)
     if lost is None and _is_same(before.definition, definition):
         return Outcome.UNCHANGED, replace(before, definition=definition)
     changed = replace(before, definition=definition, revision=before.revision + 1)

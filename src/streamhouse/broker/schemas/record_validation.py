@@ -57,10 +57,10 @@ class SchemaCheck:
     async def _unknown_ids(self, ids: Collection[int], subject: Subject, check: Check) -> list[int]:
         library = self._library
         if check is Check.SUBJECT:
-            unsure = [each for each in ids if not library.surely_belongs(subject, each)]
+            unsure = [each for each in ids if not library.is_membership_cached(subject, each)]
             never = await self._never_given(unsure)
             return [each for each in unsure if each in never or not await library.belongs(subject, each)]
-        unsure = [each for each in ids if not library.surely_known(DEFAULT_CONTEXT, each)]
+        unsure = [each for each in ids if not library.is_cached(DEFAULT_CONTEXT, each)]
         never = await self._never_given(unsure)
         return [each for each in unsure if each in never or not await library.is_known(DEFAULT_CONTEXT, each)]
 

@@ -31,7 +31,7 @@ class ReadStarted(NamedTuple):
     """When a read of the store started, by the clock and by the changes announced until then."""
 
     at: float
-    news: int
+    changes: int
 
 
 class _Entry(NamedTuple, Generic[V]):
@@ -52,7 +52,7 @@ class TtlCache(Generic[K, V]):
         self._ttl_s = ttl_s
         self._weigh = weigh
         self._entries: OrderedDict[K, _Entry[V]] = OrderedDict()
-        self._news = 0
+        self._changes = 0
         self.size_bytes = 0
         self.hits = 0
         self.misses = 0
@@ -75,7 +75,7 @@ class TtlCache(Generic[K, V]):
         return entry.value
 
     def _is_fresh(self, started: ReadStarted) -> bool:
-        return started.news == self._news and self._clock.monotonic() - started.at < self._ttl_s
+        return started.changes == self._changes and self._clock.monotonic() - started.at < self._ttl_s
 
     def old(self, key: K) -> V | None:
         """The value, whatever its age."""
@@ -85,7 +85,7 @@ class TtlCache(Generic[K, V]):
     def start_read(self) -> ReadStarted:
         """Call before a value is read and pass the result to `put`: a change announced meanwhile makes the value
         stale."""
-        return ReadStarted(self._clock.monotonic(), self._news)
+        return ReadStarted(self._clock.monotonic(), self._changes)
 
     def put(self, key: K, value: V, started: ReadStarted) -> None:
         self.drop(key)
@@ -103,7 +103,7 @@ class TtlCache(Generic[K, V]):
 
     def expire_all(self) -> None:
         """Mark all entries as not fresh, after a possible deletion."""
-        self._news += 1
+        self._changes += 1
 
 
 T = TypeVar("T")
@@ -134,7 +134,7 @@ class SchemaCache:
             ttl_s=settings.cache_ttl_s,
             max_bytes=settings.cache_bytes,
         )
-        self._flights: dict[object, asyncio.Future[Any]] = {}
+        self._reads_in_flight: dict[object, asyncio.Future[Any]] = {}
 
     def __repr__(self) -> str:
         return f"<SchemaCache schemas={self.schemas!r} members={self.members!r}>"
@@ -190,11 +190,11 @@ class SchemaCache:
 
     # --- subjects of a schema
 
-    def surely_known(self, context: str, schema_id: int) -> bool:
+    def is_cached(self, context: str, schema_id: int) -> bool:
         """Whether the schema is cached; if not, the store must be read."""
         return self.schemas.fresh((context, schema_id)) is not None
 
-    def surely_belongs(self, subject: Subject, schema_id: int) -> bool:
+    def is_membership_cached(self, subject: Subject, schema_id: int) -> bool:
         return self.members.fresh((subject, schema_id)) is not None
 
     async def is_known(self, context: str, schema_id: int) -> bool:
@@ -231,12 +231,14 @@ class SchemaCache:
         if size > self._settings.max_schema_bytes:
             limit = self._settings.max_schema_bytes
             raise InvalidSchema(f"the schema is too large; size={size} limit={limit} setting=schemas.max_schema_bytes")
-        return await self._beside(size, lambda: parse_schema(kind, text, texts))
+        return await self._in_thread_if_large(size, lambda: parse_schema(kind, text, texts))
 
     async def clashes(self, newer: ParsedSchema, older: ParsedSchema, level: Level) -> list[Incompatibility]:
-        return await self._beside(len(newer.text) + len(older.text), lambda: incompatibilities(newer, older, level))
+        return await self._in_thread_if_large(
+            len(newer.text) + len(older.text), lambda: incompatibilities(newer, older, level)
+        )
 
-    async def _beside(self, size: int, work: Callable[[], T]) -> T:
+    async def _in_thread_if_large(self, size: int, work: Callable[[], T]) -> T:
         """Process small texts at once, large ones in a thread."""
         if size <= self._settings.inline_bytes:
             return work()
@@ -244,13 +246,13 @@ class SchemaCache:
 
     async def _once(self, key: object, make: Callable[[], Awaitable[T]]) -> T:
         """Share one read among concurrent callers; cancelling one doesn't cancel the read."""
-        flight: asyncio.Future[T] | None = self._flights.get(key)
+        flight: asyncio.Future[T] | None = self._reads_in_flight.get(key)
         if flight is None:
-            flight = self._flights[key] = asyncio.ensure_future(make())
-            flight.add_done_callback(lambda done: self._landed(key, done))
+            flight = self._reads_in_flight[key] = asyncio.ensure_future(make())
+            flight.add_done_callback(lambda done: self._read_done(key, done))
         return await asyncio.shield(flight)
 
-    def _landed(self, key: object, flight: "asyncio.Future[Any]") -> None:
-        del self._flights[key]
+    def _read_done(self, key: object, flight: "asyncio.Future[Any]") -> None:
+        del self._reads_in_flight[key]
         if not flight.cancelled():
             flight.exception()  # retrieved, so that asyncio doesn't report an error without waiters

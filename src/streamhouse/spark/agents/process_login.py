@@ -4,7 +4,7 @@ Data path   settings, environment -> **process_login** -> tokens in the headers 
 Owns        finding the cluster secret, and keeping it from the processes that this one starts
 Leaves      tokens to `model.cluster_tokens`, what a process may do to the agents
 
-The secret is read once and is nobody's environment afterwards: a JVM, and the code of pipelines, never see it.
+The secret is read once and then removed from the environment, so that JVMs and the code of pipelines never see it.
 """
 
 import os
@@ -37,7 +37,7 @@ def take_cluster_secret(environ: MutableMapping[str, str]) -> str:
 
 
 def _own(settings: Settings) -> str:
-    """Of the only agent of a data folder, which makes a secret where it was given none."""
+    """The secret that the only agent of a data folder has generated, as no other was configured."""
     path = Path(settings.agent.data) / CLUSTER_SECRET_FILE
     return f"{FILE}{path}" if os.access(path, os.R_OK) else ""
 

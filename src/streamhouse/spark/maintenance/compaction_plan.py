@@ -84,7 +84,7 @@ def compaction_targets(plan: MaintenancePlan, *, now_ms: int) -> dict[int, Compa
             f"the topic is not compacted; topic={plan.topic}"
             f" do=streamhouse topics alter {plan.topic} --config cleanup.policy=compact"
         )
-    aims: dict[int, CompactionTarget] = {}
+    targets: dict[int, CompactionTarget] = {}
     for partition in plan.partitions:
         partition_id = PartitionId(plan.id, partition.partition)
         runs = [row.run(partition_id) for row in partition.runs]
@@ -92,29 +92,34 @@ def compaction_targets(plan: MaintenancePlan, *, now_ms: int) -> dict[int, Compa
             runs, config, cleaned_to=partition.cleaned_to, now_ms=now_ms, stable_end=partition.stable_end
         )
         if up_to is not None:
-            aims[partition.partition] = CompactionTarget(up_to=up_to, last_end=runs[-1].end)
-    return aims
+            targets[partition.partition] = CompactionTarget(up_to=up_to, last_end=runs[-1].end)
+    return targets
 
 
 def rewrite_tasks(
-    plan: MaintenancePlan, aims: Mapping[int, CompactionTarget], *, job: str, now: JobTime, reached: Mapping[int, int]
+    plan: MaintenancePlan,
+    targets: Mapping[int, CompactionTarget],
+    *,
+    job: str,
+    now: JobTime,
+    reached: Mapping[int, int],
 ) -> Iterator[CompactionTask]:
     """What is left to rewrite: partition by partition, oldest first. `reached`: up to where it is done."""
     config = plan.config
     limits = merge_limits(config, at_least=1, below_bytes=0, max_bytes=GROUP_BYTES)
     for partition in sorted(plan.partitions, key=lambda each: each.partition):
-        aim = aims.get(partition.partition)
-        if aim is None:
+        target = targets.get(partition.partition)
+        if target is None:
             continue
         terms = CompactionPolicyRow(
-            end=aim.up_to,
-            last_end=aim.last_end,
+            end=target.up_to,
+            last_end=target.last_end,
             now_ms=now.earlier_ms,
             later_now_ms=now.later_ms,
             delete_retention_ms=config.delete_retention_ms,
         )
         aborted_transactions = partition.aborted_transactions
-        rows = _left(partition, aim, reached.get(partition.partition, 0))
+        rows = _left(partition, target, reached.get(partition.partition, 0))
         partition_id = PartitionId(plan.id, partition.partition)
         runs = [row.run(partition_id) for row in rows]
         start = 0
@@ -133,24 +138,24 @@ def rewrite_tasks(
             yield CompactionTask(work=work, terms=msgspec.structs.replace(terms, aborted=aborted))
 
 
-def _left(partition: PartitionPlan, aim: CompactionTarget, reached: int) -> list[RunRow]:
+def _left(partition: PartitionPlan, target: CompactionTarget, reached: int) -> list[RunRow]:
     """Where an agent merged runs across `up_to`, a run has records above it, which are left as they are."""
-    if reached >= aim.up_to:
+    if reached >= target.up_to:
         return []
-    return [row for row in partition.runs if row.end > reached and row.base < aim.up_to]
+    return [row for row in partition.runs if row.end > reached and row.base < target.up_to]
 
 
-def segment_ranges(plan: MaintenancePlan, aims: Mapping[int, CompactionTarget]) -> Iterator[SegmentRange]:
+def segment_ranges(plan: MaintenancePlan, targets: Mapping[int, CompactionTarget]) -> Iterator[SegmentRange]:
     """The ranges whose keys are read."""
     for partition in plan.partitions:
-        if (aim := aims.get(partition.partition)) is None:
+        if (target := targets.get(partition.partition)) is None:
             continue
         topic_partition, aborted_transactions = (
             TopicPartition(plan.topic, partition.partition),
             partition.aborted_transactions,
         )
-        for row in _left(partition, aim, 0):
-            start, end = max(row.base, partition.log_start), min(row.end, aim.up_to)
+        for row in _left(partition, target, 0):
+            start, end = max(row.base, partition.log_start), min(row.end, target.up_to)
             if start < end:
                 run, aborted = _readable(row), aborted_transactions.within(row.base, row.end)
                 weight = max(1.0, row.length)

@@ -1,11 +1,11 @@
-"""Checkpoint query: which query a checkpoint belongs to, in a file beside it.
+"""Checkpoint query: the query that a checkpoint belongs to, in a file beside it.
 
-Data path   building -> **check_query** -> a file in the checkpoint's folder
-Owns        that file; that no query goes on with what another one has kept
-Leaves      which changes of a query its checkpoint survives to `model.pipeline.loses_place`
+Data path   query_builder -> **check_query** -> a file in the checkpoint's folder
+Owns        that file; that no query resumes from another query's checkpoint
+Leaves      the changes after which a query can't resume to `model.pipeline.resume_conflict`
 
-Agents reject a changed definition if its state signature shows that it can't resume. Here the query is checked once
-more, with the frame that is going to run: it may not have been checked before, as with Python or `apply --no-validate`.
+Agents reject a changed definition if its state signature shows that it can't resume. Here the query is checked again,
+with the frame that is going to run: it may not have been checked before, as with Python or `apply --no-validate`.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from streamhouse.errors import Misconfigured
-from streamhouse.model.pipeline import Shape, loses_place, moved_tables
+from streamhouse.model.pipeline import Shape, moved_tables, resume_conflict
 from streamhouse.spark.runtime.checkpoint import OFFSETS
 from streamhouse.spark.runtime.checkpoint_folder import Folder
 
@@ -25,20 +25,20 @@ FIRST_BATCH: Final = f"{OFFSETS}/0"
 
 
 def check_query(folder: Folder, *, name: str, text: str, shape: Shape, has_run: bool) -> None:
-    """Raise `Misconfigured` where the checkpoint is another query's; write down whose it is.
+    """Raise `Misconfigured` if the checkpoint belongs to another query; else store that it belongs to this one.
 
-    `text` is without what doesn't matter to its meaning. A checkpoint of an earlier version of StreamHouse doesn't say
-    whose it is, and is taken for this query's. So is one in which no micro-batch was ever begun.
+    `text` is without comments and layout. A checkpoint of an earlier version of StreamHouse has no such file, and is
+    taken for this query's. So is one without any micro-batch.
     """
     digest = hashlib.sha256(text.encode()).hexdigest()
     kept = folder.read(FILE)
     if kept is not None and (has_run or folder.read(FIRST_BATCH) is not None):
         stored = json.loads(kept)
         old = msgspec.convert(stored["shape"], Shape)
-        lost = moved_tables(old, shape) if stored["text"] == digest else loses_place(old, shape)
+        lost = moved_tables(old, shape) if stored["text"] == digest else resume_conflict(old, shape)
         if lost is not None:
             raise Misconfigured(
-                f"its checkpoint is another query's; why={lost} do=apply the earlier text again, or begin anew:"
+                f"its checkpoint is another query's; why={lost} do=apply the earlier text again, or start over:"
                 f" streamhouse pipelines restart {name} --from earliest"
             )
     now = json.dumps({"text": digest, "shape": asdict(shape)})

@@ -120,7 +120,7 @@ class QueryRun(threading.Thread):
     def _failed(self, fault: Failure) -> Ended:
         if self.stopping:  # queries that are stopped half-way may raise anything
             return Ended(run=self.number, how="stopped")
-        return Ended(run=self.number, how="failed", error=fault.words, can_retry=fault.can_retry)
+        return Ended(run=self.number, how="failed", error=fault.reason, can_retry=fault.can_retry)
 
 
 def _progress(query: StreamingQuery) -> dict[str, Any] | None:

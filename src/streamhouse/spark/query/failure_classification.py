@@ -23,35 +23,35 @@ _OURS: Final = re.compile(r"streamhouse\.errors\.\w+\.(\w+): (.+)")
 _PYTHON: Final = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt|Exit|Iteration)): (.+)$", re.MULTILINE)
 _NOISE: Final = re.compile(r"(\s*SQLSTATE: \w+|\s*== (SQL|DataFrame)[\s\S]*|\s*=== Streaming Query ===[\s\S]*)")
 _WRAPPING: Final = ("[STREAM_FAILED]", "[FOREACH_BATCH_USER_FUNCTION_ERROR]")
-# Data that a query can't take (22) and what it may not say (42) stay the same, however often it is tried.
+# Data exceptions (22), syntax and access errors (42) and unsupported features (0A) fail again on a retry.
 _PERMANENT: Final = ("22", "42", "0A")
-# What our sinks and sources say, and a later try may not hear again.
+# Errors of our sinks and sources that may not occur again on a retry.
 _TRANSIENT: Final = (errors.CommitRefused,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    words: str
+    reason: str
     can_retry: bool
 
 
 def classify_failure(error: BaseException, origin: Any = None) -> Failure:
     """Describe a failure for the author of a query; `origin` is Java's exception."""
     if isinstance(error, StreamhouseError):
-        return Failure(words=str(error), can_retry=_is_retriable(type(error)))
+        return Failure(reason=str(error), can_retry=_is_retriable(type(error)))
     if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):  # the JVM is gone
-        return Failure(words="the Spark that ran it ended", can_retry=True)
+        return Failure(reason="the Spark that ran it ended", can_retry=True)
     thrown = _throwables(origin or getattr(error, "_origin", None))
     texts = [str(error), *(str(each.getMessage() or each.toString()) for each in thrown)]
     for text in reversed(texts):
         if match := _OURS.search(text):
             kind = getattr(errors, match[1], StreamhouseError)
-            return Failure(words=_short(match[2]), can_retry=_is_retriable(kind))
+            return Failure(reason=_short(match[2]), can_retry=_is_retriable(kind))
     lasting = isinstance(error, AnalysisException | ParseException) or any(
         state.startswith(_PERMANENT) for state in _states(error, thrown)
     )
     return Failure(
-        words=_message(error, texts), can_retry=not lasting and isinstance(error, PySparkException | OSError)
+        reason=_message(error, texts), can_retry=not lasting and isinstance(error, PySparkException | OSError)
     )
 
 
@@ -72,8 +72,8 @@ def _message(error: BaseException, texts: list[str]) -> str:
 
 
 def _short(text: str) -> str:
-    words = " ".join(_NOISE.sub("", text).split())
-    return words if len(words) <= MAX_CHARS else words[: MAX_CHARS - 1] + "…"
+    reason = " ".join(_NOISE.sub("", text).split())
+    return reason if len(reason) <= MAX_CHARS else reason[: MAX_CHARS - 1] + "…"
 
 
 def _throwables(origin: Any) -> list[Any]:

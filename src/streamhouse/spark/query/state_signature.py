@@ -2,7 +2,7 @@
 
 Data path   a frame -> Spark's analysed plan -> **state_signature** -> `model.pipeline.Shape`, kept with the definition
 Owns        which operators have state, and how they are described; which signature counts for a pipeline and a view
-Leaves      the consequence of a change to `model.pipeline.loses_place`
+Leaves      the consequence of a change to `model.pipeline.resume_conflict`
 
 A checkpoint knows its sources by their order, and state by the types of its keys and values. Names that Spark makes up
 are left out, so that the same query always has the same signature. The description of state is for people, and for

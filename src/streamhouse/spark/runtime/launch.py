@@ -49,7 +49,7 @@ SETTINGS: Final = (
     Setting(
         "spark.buffer.size",
         str(256 * 1024),
-        "and in larger pieces: quicker reads",
+        "larger buffers between Spark and its Python processes: faster reads",
     ),
     Setting(
         "spark.sql.streaming.checkpointFileManagerClass",
@@ -59,7 +59,7 @@ SETTINGS: Final = (
     Setting(
         "spark.sql.streaming.checkpoint.fileChecksum.enabled",
         "false",
-        "and without a second file for each one",
+        "checkpoint files have no checksum files beside them",
     ),
     Setting(
         "spark.sql.streaming.pollingDelay",
@@ -84,7 +84,7 @@ SETTINGS: Final = (
     Setting(
         "spark.redaction.regex",
         "(?i)secret|password|token|access[._]?key|account[._]?key|credential|signature|jaas[._]config",
-        "whatever looks like a credential is not shown, if one is in a setting",
+        "settings that look like credentials are not shown",
     ),
 )
 
@@ -147,7 +147,7 @@ SCRIPTS: Final[Mapping[Kind, str]] = {"shell": "pyspark", "submit": "spark-submi
 NEEDED: Final = ("yaml", "grpc", "grpc_status", "google.rpc")
 """Packages without which Spark's declarative pipelines don't start."""
 QUIET: Final = {"spark.log.level": "WARN"}
-"""A program's own words are not lost among Spark's, as in its shell."""
+"""Spark logs warnings only, as in its shell, so that a program's own output can be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +175,7 @@ def plan_launch(kind: Kind, arguments: Sequence[str], environ: Mapping[str, str]
 
 
 def _master(arguments: Sequence[str]) -> str | None:
-    """What the user's own arguments say of it; a file of settings may say anything."""
+    """The master in the user's own arguments; a properties file may have any."""
     for flag, value in pairwise((*arguments, "")):
         if flag == "--properties-file":
             return flag

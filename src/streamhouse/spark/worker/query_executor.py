@@ -42,7 +42,7 @@ from streamhouse.spark.query.resolver import resolve
 from streamhouse.spark.query.validation import ValidatedStatement, validate, validate_known
 from streamhouse.spark.worker.ddl import apply_ddl, show
 from streamhouse.spark.worker.live_query import LiveQuery
-from streamhouse.spark.worker.result_formats import columns_of, unlike
+from streamhouse.spark.worker.result_formats import columns_of, unique_names
 from streamhouse.sql.definitions import PythonPipeline
 from streamhouse.sql.lexer import position
 from streamhouse.sql.parser import parse
@@ -288,7 +288,7 @@ def _columns(catalog: Catalog, name: str) -> list[str]:
 
 def presentable(frame: DataFrame) -> tuple[DataFrame, tuple[Column, ...]]:
     """The frame with names that differ, and text where Arrow has no type; and the columns as they were."""
-    names = unlike(frame.columns)
+    names = unique_names(frame.columns)
     frame = frame if names == frame.columns else frame.toDF(*names)
     columns = columns_of(frame.schema)
     if any(isinstance(each.dataType, AS_TEXT) for each in frame.schema.fields):

@@ -27,15 +27,15 @@ ARROW: Final = "application/vnd.apache.arrow.stream"
 MEDIA_TYPES: Final = (JSON, NDJSON, CSV, ARROW)
 """The first is the default, but for live queries."""
 
-Look = Callable[[Any], Any]
+Convert = Callable[[Any], Any]
 _ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 
 
 def choose_format(accept: str | None, *, is_live: bool = False) -> str | None:
     """The media type of the response; None if none of the accepted ones is supported.
 
-    Rows that go on coming are lines of JSON for a client that doesn't say what it takes: whole, it would get them when
-    the query ends.
+    A live query is answered with lines of JSON if the client accepts any type: one JSON document would be sent only
+    when the query ends.
     """
     accepted = [part.partition(";")[0].strip().lower() for part in (accept or "*/*").split(",")]
     for each in accepted:
@@ -61,8 +61,8 @@ def columns_of(schema: StructType) -> tuple[Column, ...]:
     return tuple(Column(name=each.name, type=sql_type(each.dataType)) for each in schema.fields)
 
 
-def unlike(names: Sequence[str]) -> list[str]:
-    """The names with a number behind those that were there before: objects and files can't have a name twice."""
+def unique_names(names: Sequence[str]) -> list[str]:
+    """The names, with a number appended to duplicates: objects and files can't have a name twice."""
     used: set[str] = set()
     unique: list[str] = []
     for name in names:
@@ -85,30 +85,30 @@ def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _plain(column: pa.Array) -> list[Any]:
-    look = _look(column.type)
+    convert = _converter(column.type)
     try:
         values = column.to_pylist()
     except (ValueError, OverflowError):  # a time that Python's calendar doesn't reach
         return list(column.cast(pa.string()).to_pylist())
-    return values if look is None else [None if value is None else look(value) for value in values]
+    return values if convert is None else [None if value is None else convert(value) for value in values]
 
 
-def _look(kind: pa.DataType) -> Look | None:
-    """What makes a value of this type one that JSON knows; None where it is one."""
+def _converter(kind: pa.DataType) -> Convert | None:
+    """The function that converts values of this type to JSON's types; None if they are."""
     if pa.types.is_floating(kind):
         return lambda value: value if math.isfinite(value) else _odd_number(value)
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return lambda value: base64.b64encode(value).decode()
     if pa.types.is_timestamp(kind):
-        return _moment
+        return _iso_time
     if pa.types.is_date(kind) or pa.types.is_duration(kind) or pa.types.is_interval(kind) or pa.types.is_time(kind):
         return str
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _in_list(_look(kind.value_type))
+        return _in_list(_converter(kind.value_type))
     if pa.types.is_map(kind):
-        return _in_map(_look(kind.key_type), _look(kind.item_type))
+        return _in_map(_converter(kind.key_type), _converter(kind.item_type))
     if pa.types.is_struct(kind):
-        return _in_struct({field.name: _look(field.type) for field in kind})
+        return _in_struct({field.name: _converter(field.type) for field in kind})
     return None
 
 
@@ -116,21 +116,21 @@ def _odd_number(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _moment(value: datetime) -> str:
-    """With a `Z` where it is a moment, without where it is a time on some clock."""
+def _iso_time(value: datetime) -> str:
+    """ISO 8601, with a `Z` for a timestamp with a time zone."""
     if value.tzinfo is None:
         return value.isoformat()
     return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
 
 
-def _in_list(look: Look | None) -> Look | None:
-    if look is None:
+def _in_list(convert: Convert | None) -> Convert | None:
+    if convert is None:
         return None
-    return lambda values: [None if value is None else look(value) for value in values]
+    return lambda values: [None if value is None else convert(value) for value in values]
 
 
-def _in_map(key_look: Look | None, value_look: Look | None) -> Look:
-    def look(pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+def _in_map(key_look: Convert | None, value_look: Convert | None) -> Convert:
+    def convert(pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
         return {
             str(key if key_look is None else key_look(key)): (
                 value if value is None or value_look is None else value_look(value)
@@ -138,20 +138,20 @@ def _in_map(key_look: Look | None, value_look: Look | None) -> Look:
             for key, value in pairs
         }
 
-    return look
+    return convert
 
 
-def _in_struct(looks: Mapping[str, Look | None]) -> Look | None:
+def _in_struct(looks: Mapping[str, Convert | None]) -> Convert | None:
     if not any(looks.values()):
         return None
 
-    def look(fields: Mapping[str, Any]) -> dict[str, Any]:
+    def convert(fields: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            name: value if value is None or (convert := looks.get(name)) is None else convert(value)
+            name: value if value is None or (convert_field := looks.get(name)) is None else convert_field(value)
             for name, value in fields.items()
         }
 
-    return look
+    return convert
 
 
 # --- formats
@@ -170,7 +170,7 @@ def csv_head(names: Sequence[str]) -> bytes:
 
 
 def csv_of(batch: pa.RecordBatch) -> bytes:
-    """Null is nothing between the commas, empty text is `""`; what has parts is JSON."""
+    """Null is an empty field, empty text is `""`; nested values are JSON."""
     columns = [[_cell(value) for value in _plain(batch.column(at))] for at in range(batch.num_columns)]
     return _csv_lines(zip(*columns, strict=True))
 

@@ -136,11 +136,11 @@ class _Waiting:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """One at a time starts a worker; the others wait, and find it."""
+        """One caller at a time starts a worker; the others wait and then use it."""
         with ExitStack() as held:
             while not held.enter_context(self._home.starting()):
                 held.close()
-                await self._a_moment()
+                await self._pause()
             yield
 
     async def until_ready(self, agents: str, process: "subprocess.Popen[bytes] | None") -> Worker:
@@ -151,9 +151,9 @@ class _Waiting:
             ended = not self._home.has_worker() if process is None else process.poll() is not None
             if ended:
                 raise self._failed(None if process is None else process.returncode)
-            await self._a_moment()
+            await self._pause()
 
-    async def _a_moment(self) -> None:
+    async def _pause(self) -> None:
         waited_s = self._clock.monotonic() - self._began
         if waited_s > START_TIMEOUT_S:
             raise Unavailable(f"the SQL worker did not start in time; waited_s={waited_s:.0f} log={self._home.log}")
