@@ -34,10 +34,10 @@ def test_listeners_that_others_reach_are_told_at_the_start_and_by_the_doctor(tmp
         assert "warning" in logged.lower()
         assert [line for line in lines if said in line and "WARNING:" in line]
         command = [sys.executable, "-m", "streamhouse", "doctor", "--json", "--http", agent.http]
-        asked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert asked.returncode == 1, asked.stderr
-    (told,) = json.loads(asked.stdout)["agents"]
-    (check,) = [each for each in told["checks"] if each["name"] == "exposure"]
+        request = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert request.returncode == 1, request.stderr
+    (result,) = json.loads(request.stdout)["agents"]
+    (check,) = [each for each in result["checks"] if each["name"] == "exposure"]
     assert check["verdict"] == "warning"
     assert said in check["text"]
 

@@ -87,9 +87,9 @@ print(*(call.__name__ for call in ALL))
 
 @pytest.mark.parametrize("how", ["well", "badly"])
 def test_the_watch_sees_every_kind_of_blocking_call_and_no_other(tmp_path: Path, how: str) -> None:
-    script, armed, found = tmp_path / "blocks.py", tmp_path / "armed", tmp_path / "found"
+    script, armed, result = tmp_path / "blocks.py", tmp_path / "armed", tmp_path / "found"
     armed.touch()
-    call = f"blocking_watch.watch({str(armed)!r}, {str(found)!r}, ours={str(script)!r})"
+    call = f"blocking_watch.watch({str(armed)!r}, {str(result)!r}, ours={str(script)!r})"
     script.write_text(f"import blocking_watch\n{call}\n{BLOCKS}")
     paths = str(Path(blocking_watch.__file__).parent)
     done = subprocess.run(
@@ -100,7 +100,7 @@ def test_the_watch_sees_every_kind_of_blocking_call_and_no_other(tmp_path: Path,
         timeout=60,
         check=True,
     )
-    seen = {line.rsplit(" ", 1)[1] for line in found.read_text().splitlines()} if found.exists() else set()
+    seen = {line.rsplit(" ", 1)[1] for line in result.read_text().splitlines()} if result.exists() else set()
     assert seen == (set(done.stdout.split()) if how == "badly" else set())
 
 
@@ -117,5 +117,5 @@ def test_an_agent_at_work_never_blocks_its_loop(watched: LiveAgent, tmp_path: Pa
                 assert answer.status == 200
         ask(agent, "/v1/topics/orders", method="DELETE")
         agent.stop()
-    found = tmp_path / "found"
-    assert not found.exists() or found.read_text().splitlines() == []
+    result = tmp_path / "found"
+    assert not result.exists() or result.read_text().splitlines() == []

@@ -135,8 +135,8 @@ def test_encryption_is_turned_on_later_keys_change_and_all_of_it_is_read(tmp_pat
 
 def doctor(agent: LiveAgent) -> list[dict[str, object]]:
     done = run("doctor", "--json", "--http", agent.http)
-    (told,) = json.loads(done.stdout)["agents"]
-    return [check for check in told["checks"] if check["name"] == "encryption keys"]
+    (result,) = json.loads(done.stdout)["agents"]
+    return [check for check in result["checks"] if check["name"] == "encryption keys"]
 
 
 def test_a_key_that_is_lost_while_an_agent_runs_deletes_nothing_and_comes_back(tmp_path: Path) -> None:

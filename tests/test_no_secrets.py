@@ -381,8 +381,8 @@ def test_secrets_are_in_no_log_answer_metric_command_line_database_or_object(tmp
     evidence.add("log", log)
     evidence.add_folder(agent.data)
     data_keys = {
-        f"data key {number}": base64.b64decode(asked["plaintext"]).decode("latin-1")
-        for number, (path, _, asked) in enumerate(vault.requests)
+        f"data key {number}": base64.b64decode(request["plaintext"]).decode("latin-1")
+        for number, (path, _, request) in enumerate(vault.requests)
         if "/encrypt/" in path
     }
     assert data_keys
@@ -391,13 +391,13 @@ def test_secrets_are_in_no_log_answer_metric_command_line_database_or_object(tmp
     assert any(name.startswith("bundle") for name in evidence.found)
     assert evidence.secrets(CANARIES | {"API key": token}) == []
     raw = {name: key.encode("latin-1") for name, key in data_keys.items()}
-    found = [
+    results = [
         f"{name} in {where}"
         for name, key in raw.items()
         for where, content in evidence.found.items()
         if key in content or key.hex().encode() in content or base64.b64encode(key) in content
     ]
-    assert found == []
+    assert results == []
 
 
 def test_the_look_finds_what_is_there() -> None:

@@ -134,13 +134,13 @@ def written() -> Iterator[Path]:
 def test_nothing_that_is_written_installs_the_foreign_package_that_has_our_import_name() -> None:
     paths = list(written())
     assert len(paths) > 1000
-    found = [
+    results = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()[:160]}"
         for path in paths
         for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
         if "streamhouse" in line and FOREIGN.search(line)
     ]
-    assert found == []
+    assert results == []
 
 
 @pytest.mark.parametrize(

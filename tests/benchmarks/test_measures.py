@@ -69,9 +69,9 @@ def test_every_paced_request_is_sent_answered_and_counted(agent: StreamHousePeer
     ids=lambda each: getattr(each, "name", ""),
 )
 def test_a_measure_gives_its_numbers(agent: StreamHousePeer, measure: Measure, some: tuple[str, str]) -> None:
-    found = readings(measure, agent)
-    assert some in found
-    assert all(value >= 0 for value in found.values())
+    result = readings(measure, agent)
+    assert some in result
+    assert all(value >= 0 for value in result.values())
 
 
 @pytest.mark.parametrize("partitions", [1, 288, 10_000])

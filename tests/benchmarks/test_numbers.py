@@ -90,15 +90,15 @@ def test_the_highest_quantile_is_the_last_sample() -> None:
 
 
 def test_a_change_is_the_median_ratio_of_turns_that_follow_each_other() -> None:
-    (found,) = changes(a_run({"base": [100.0, 50.0, 200.0], "change": [200.0, 100.0, 800.0]}))  # the machine varied
-    assert (found.base, found.change, found.ratio) == (100.0, 200.0, 2.0)
-    assert found.is_sure
+    (result,) = changes(a_run({"base": [100.0, 50.0, 200.0], "change": [200.0, 100.0, 800.0]}))  # the machine varied
+    assert (result.base, result.change, result.ratio) == (100.0, 200.0, 2.0)
+    assert result.is_sure
 
 
 def test_a_change_within_noise_is_not_sure() -> None:
-    (found,) = changes(a_run({"base": [100.0] * 4, "change": [90.0, 110.0, 95.0, 108.0]}))
-    assert found.low < 1.0 < found.high
-    assert not found.is_sure
+    (result,) = changes(a_run({"base": [100.0] * 4, "change": [90.0, 110.0, 95.0, 108.0]}))
+    assert result.low < 1.0 < result.high
+    assert not result.is_sure
 
 
 def test_the_page_keeps_its_words_and_gets_new_numbers() -> None:
@@ -132,8 +132,8 @@ def test_a_run_with_few_numbers_can_be_drawn(tmp_path: Path) -> None:
 def test_a_run_that_says_too_little_is_not_published(changed: dict[str, Any], reason: str) -> None:
     fit = structs.replace(a_run({"kafka": [1.0]}), busy_cores=[0.1, 2.0, 0.2])
     assert unfit(fit) == []
-    (found,) = unfit(structs.replace(fit, **changed))
-    assert reason in found
+    (result,) = unfit(structs.replace(fit, **changed))
+    assert reason in result
 
 
 def test_an_unfit_run_leaves_the_page_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

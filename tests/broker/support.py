@@ -346,32 +346,32 @@ async def fetch(
     broker: Broker, offset: int, name: TopicPartition = ORDERS, *, max_bytes: int = MANY_BYTES, epoch: int = -1
 ) -> FetchResult:
     """One partition, without waiting."""
-    wanted = PartitionFetch(name, offset, max_bytes, epoch)
-    (found,) = await broker.fetch([wanted], max_bytes=max_bytes, min_bytes=0, max_wait_s=0)
-    return found
+    request = PartitionFetch(name, offset, max_bytes, epoch)
+    (result,) = await broker.fetch([request], max_bytes=max_bytes, min_bytes=0, max_wait_s=0)
+    return result
 
 
 async def values_of(broker: Broker, name: TopicPartition = ORDERS, *, offset: int = 0) -> dict[int, bytes | None]:
     """Everything from `offset` to the high watermark, by offset, as a consumer gets it."""
-    found: dict[int, bytes | None] = {}
+    result: dict[int, bytes | None] = {}
     while True:
         answer = await fetch(broker, offset, name)
         if answer.error is not None:
             raise answer.error
         records = records_of(answer.records)
         if not records:
-            return found
-        found.update({record.offset: record.value for record in records if record.offset >= offset})
+            return result
+        result.update({record.offset: record.value for record in records if record.offset >= offset})
         offset = records[-1].offset + 1
 
 
 def records_of(buffers: Sequence[Buffer]) -> list[Record]:
     """The records of buffers that each hold consecutive batches."""
-    found: list[Record] = []
+    results: list[Record] = []
     for buffer in buffers:
         rest = memoryview(buffer)
         while rest:
             size = int.from_bytes(rest[8:12]) + 12
-            found.extend(read_records(rest[:size], limit_bytes=MANY_BYTES))
+            results.extend(read_records(rest[:size], limit_bytes=MANY_BYTES))
             rest = rest[size:]
-    return found
+    return results

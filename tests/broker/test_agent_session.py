@@ -418,9 +418,9 @@ async def test_what_is_known_of_a_partition_is_read_again_after_it_was_handed_ov
     await agent_session.transfer([item], ELSEWHERE)
     assert agent_session.logs.leases.names() == {}
     assert agent_session.logs.unopened() == {}
-    asked = world.metadata.count("runs")
+    calls_before = world.metadata.count("runs")
     assert await values_of(broker) == {0: b"a"}
-    assert world.metadata.count("runs") > asked
+    assert world.metadata.count("runs") > calls_before
 
 
 async def test_a_hand_over_that_outlives_a_stop_gives_no_lease_away(make_world: MakeWorld) -> None:
@@ -575,8 +575,8 @@ async def test_a_tenure_that_is_over_leaves_nobody_waiting_for_a_log(world: Worl
     world.metadata.hold("acquire")
     topic = await broker.topic(ORDERS.topic)
     agent_session = current(broker)
-    wanted = asyncio.ensure_future(agent_session.logs.open(topic, ORDERS.partition))
+    pending = asyncio.ensure_future(agent_session.logs.open(topic, ORDERS.partition))
     await settle()
     await world.stop(broker, task)
     with pytest.raises(LeaseLost):
-        await wanted
+        await pending

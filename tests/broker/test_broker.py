@@ -346,12 +346,12 @@ async def test_a_topic_deleted_while_an_append_is_on_its_way_refuses_it_and_keep
 
 
 async def test_a_topic_deleted_while_a_fetch_waits_ends_it(broker: Broker) -> None:
-    wanted = PartitionFetch(ORDERS, 0, MANY_BYTES)
-    waiting = asyncio.ensure_future(broker.fetch([wanted], max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=60))
+    request = PartitionFetch(ORDERS, 0, MANY_BYTES)
+    waiting = asyncio.ensure_future(broker.fetch([request], max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=60))
     await settle()
     await broker.delete_topic(await broker.topic("orders"))
-    (found,) = await waiting
-    assert isinstance(found.error, UnknownTopic)
+    (result,) = await waiting
+    assert isinstance(result.error, UnknownTopic)
 
 
 async def test_a_topic_created_again_begins_anew_and_remembers_no_producer(broker: Broker) -> None:

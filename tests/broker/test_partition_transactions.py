@@ -77,9 +77,9 @@ async def client(broker: Broker, name: str = "alice") -> Client:
 async def fetch_committed(
     broker: Broker, offset: int = 0, *, wait_s: float = 0, max_bytes: int = MANY_BYTES
 ) -> FetchResult:
-    wanted = PartitionFetch(ORDERS, offset, max_bytes, committed=True)
-    (found,) = await broker.fetch([wanted], max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=wait_s)
-    return found
+    request = PartitionFetch(ORDERS, offset, max_bytes, committed=True)
+    (result,) = await broker.fetch([request], max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=wait_s)
+    return result
 
 
 def offsets(found: FetchResult) -> list[int]:
@@ -109,9 +109,9 @@ async def test_readers_of_committed_records_get_nothing_at_or_above_the_last_sta
     await produce(broker, batch(b"c"))
     if is_flushed:
         await flush(broker)
-    found = await fetch_committed(broker)
-    assert offsets(found) == [0, 1]
-    assert (found.last_stable, found.high_watermark, list(found.aborted)) == (2, 4, [])
+    result = await fetch_committed(broker)
+    assert offsets(result) == [0, 1]
+    assert (result.last_stable, result.high_watermark, list(result.aborted)) == (2, 4, [])
     assert offsets(await fetch_committed(broker, 2)) == []
     everything = await fetch(broker, 0)
     assert len(offsets(await fetch(broker, 2))) == 2
@@ -142,9 +142,9 @@ async def test_readers_are_told_which_transactions_of_what_they_get_are_void(wor
     await bob.end(commit=False)  # 5
     if is_flushed:
         await flush(broker)
-    found = await fetch_committed(broker)
-    assert sorted(found.aborted) == sorted([alice.aborted(0, 2), bob.aborted(4, 5)])
-    assert found.last_stable == 6
+    result = await fetch_committed(broker)
+    assert sorted(result.aborted) == sorted([alice.aborted(0, 2), bob.aborted(4, 5)])
+    assert result.last_stable == 6
     assert list((await fetch_committed(broker, 3)).aborted) == [bob.aborted(4, 5)]
     assert list((await fetch_committed(broker, 1, max_bytes=1)).aborted) == []
     assert list((await fetch_committed(broker, 0, max_bytes=1)).aborted) == [alice.aborted(0, 2)]
@@ -175,9 +175,9 @@ async def test_the_end_for_readers_of_committed_records_is_the_last_stable_offse
     await flush(broker)
     await produce(broker, batch(b"c", timestamp_ms=NOW_MS + 5))
     for timestamp_ms, at, committed_at in ((NOW_MS, 0, 0), (NOW_MS + 1, 2, None)):
-        found = await broker.at_time(ORDERS, timestamp_ms)
+        result = await broker.at_time(ORDERS, timestamp_ms)
         committed = await broker.at_time(ORDERS, timestamp_ms, committed=True)
-        assert (found.offset if found else None, committed.offset if committed else None) == (at, committed_at)
+        assert (result.offset if result else None, committed.offset if committed else None) == (at, committed_at)
 
 
 async def test_deleting_records_up_to_an_open_transaction_leaves_it_open(world: World) -> None:
@@ -193,8 +193,8 @@ async def test_deleting_records_up_to_an_open_transaction_leaves_it_open(world: 
     assert offsets(await fetch_committed(broker, 2)) == []
     await alice.end(commit=False)
     await flush(broker)
-    found = await fetch_committed(broker, 2)
-    assert (offsets(found), list(found.aborted)) == ([2, 3], [alice.aborted(0, 3)])
+    result = await fetch_committed(broker, 2)
+    assert (offsets(result), list(result.aborted)) == ([2, 3], [alice.aborted(0, 3)])
     assert await rows(world, broker) == [alice.aborted(0, 3)]
 
 
@@ -202,22 +202,22 @@ async def test_what_is_too_much_to_keep_is_asked_for(make_world: MakeWorld) -> N
     world = await make_world(transactions=TransactionSettings(aborted_kept=2))
     broker = await world.start_with()
     alice = await client(broker)
-    told = []
+    results = []
     for at in range(0, 12, 2):
         await alice.send(b"a")
         await alice.end(commit=False)
         await flush(broker)
-        told.append(alice.aborted(at, at + 1))
+        results.append(alice.aborted(at, at + 1))
     assert world.metadata.count("aborted") == 1  # when the log was opened
-    assert list((await fetch_committed(broker, 8)).aborted) == told[4:]
+    assert list((await fetch_committed(broker, 8)).aborted) == results[4:]
     assert world.metadata.count("aborted") == 1
-    asked = [row for offset in (0, 4) for row in (await fetch_committed(broker, offset)).aborted]
-    assert asked[0] == told[0]
-    assert told[2] in asked
+    requests = [row for offset in (0, 4) for row in (await fetch_committed(broker, offset)).aborted]
+    assert requests[0] == results[0]
+    assert results[2] in requests
     world.kill()
     broker = await world.start()
-    assert (await fetch_committed(broker, 0)).aborted[0] == told[0]
-    assert list((await fetch_committed(broker, 10)).aborted) == told[5:]
+    assert (await fetch_committed(broker, 0)).aborted[0] == results[0]
+    assert list((await fetch_committed(broker, 10)).aborted) == results[5:]
 
 
 async def test_whoever_reads_below_a_log_start_that_moved_meanwhile_is_told_so(make_world: MakeWorld) -> None:
@@ -230,8 +230,8 @@ async def test_whoever_reads_below_a_log_start_that_moved_meanwhile_is_told_so(m
         await flush(broker)
     partition = (await broker.open_log(ORDERS)).partition
     await world.sqlite.advance_log_start({partition: 4})  # by another agent, with its rows
-    found = await fetch_committed(broker, 0)
-    assert isinstance(found.error, OffsetOutOfRange)
+    result = await fetch_committed(broker, 0)
+    assert isinstance(result.error, OffsetOutOfRange)
 
 
 async def test_a_log_that_opens_while_its_start_moves_shows_nothing_that_was_aborted_below(world: World) -> None:
@@ -343,8 +343,8 @@ async def test_recovery_stores_what_markers_in_the_log_abort_from_where_segments
     assert await rows(world, broker) == [alice.aborted(0, 2), bob.aborted(4, 5)]
     log = await broker.open_log(ORDERS)
     assert (log.last_stable_offset, log.high_watermark) == (3, 6)
-    found = await fetch_committed(broker)
-    assert (offsets(found), list(found.aborted)) == ([0, 1, 2], [alice.aborted(0, 2)])
+    result = await fetch_committed(broker)
+    assert (offsets(result), list(result.aborted)) == ([0, 1, 2], [alice.aborted(0, 2)])
 
 
 async def test_recovered_segments_have_their_own_aborted_transactions_each(make_world: MakeWorld) -> None:

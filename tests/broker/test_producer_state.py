@@ -41,9 +41,9 @@ def test_batches_in_sequence_are_new() -> None:
 def test_a_duplicate_gets_its_original_offset() -> None:
     producers = table()
     store(producers, header(0, records=3), header(3))
-    found = producers.check_sequence(NAME, header(0, records=3))
-    assert found is not None
-    assert (found.base_offset, found.end_offset) == (100, 103)
+    result = producers.check_sequence(NAME, header(0, records=3))
+    assert result is not None
+    assert (result.base_offset, result.end_offset) == (100, 103)
 
 
 def test_five_batches_are_remembered_and_older_ones_are_known_to_be_duplicates() -> None:
@@ -165,9 +165,9 @@ def test_a_producer_in_doubt_is_still_known_by_what_it_had_stored() -> None:
     producers = table()
     store(producers, *(header(sequence) for sequence in range(10, 10 + RETAINED_BATCHES)))
     producers.mark_uncertain()
-    found = producers.check_sequence(NAME, header(10 + RETAINED_BATCHES - 1))
-    assert found is not None
-    assert found.base_offset == 100 + RETAINED_BATCHES - 1
+    result = producers.check_sequence(NAME, header(10 + RETAINED_BATCHES - 1))
+    assert result is not None
+    assert result.base_offset == 100 + RETAINED_BATCHES - 1
     with pytest.raises(DuplicateSequence):
         producers.check_sequence(NAME, header(3))
     with pytest.raises(StaleProducerEpoch):
@@ -228,9 +228,9 @@ def test_keys_are_in_snapshots_and_expire_as_producers_do() -> None:
     again = ProducerTable(
         decode_producers(encode_producers(producers.entries(now_ms=1000))), limit=2, expire_ms=1000, key_limit=3
     )
-    found = again.check_sequence("p", header(5, producer=FIRST_KEY_ID))
-    assert found is not None
-    assert found.base_offset == 40
+    result = again.check_sequence("p", header(5, producer=FIRST_KEY_ID))
+    assert result is not None
+    assert result.base_offset == 40
     assert [entry.producer_id for entry in again.entries(now_ms=1500)] == [FIRST_KEY_ID + 1]
 
 

@@ -66,8 +66,8 @@ async def test_the_last_of_two_alterations_holds(world: World) -> None:
     broker = await world.start_with()
     opened = await broker.open_log(ORDERS)
     alter = broker.topic_admin.alter_topic
-    wanted = [to(max_message_bytes=str(size)) for size in (1, 2, 3)]
-    await asyncio.gather(*(alter("orders", partial(lambda new, _: new, new)) for new in wanted))
+    requests = [to(max_message_bytes=str(size)) for size in (1, 2, 3)]
+    await asyncio.gather(*(alter("orders", partial(lambda new, _: new, new)) for new in requests))
     (topic,) = await world.sqlite.topics()
     assert opened.config.max_message_bytes == int(topic.overrides["max.message.bytes"])
 
@@ -75,8 +75,8 @@ async def test_the_last_of_two_alterations_holds(world: World) -> None:
 async def test_a_dry_run_changes_neither_the_topic_nor_its_logs(world: World) -> None:
     broker = await world.start_with()
     opened = await broker.open_log(ORDERS)
-    told = await broker.topic_admin.alter_topic("orders", lambda _: SMALL, dry_run=True)
-    assert told.overrides == SMALL
+    response = await broker.topic_admin.alter_topic("orders", lambda _: SMALL, dry_run=True)
+    assert response.overrides == SMALL
     assert opened.config.max_message_bytes != 100
     assert (await broker.topic("orders")).overrides == {}
 
@@ -284,12 +284,12 @@ async def test_the_agents_settings_say_whether_somebody_chose_them(make_world: M
         topics=TopicSettings(auto_create=False), store=StoreSettings(url="s3://key:secret@bucket/path")
     )
     broker = await world.start()
-    found = {each.name: each for each in await broker.topic_admin.configs(advertised=ADVERTISED)}
-    assert found["auto.create.topics.enable"].values == (
+    result = {each.name: each for each in await broker.topic_admin.configs(advertised=ADVERTISED)}
+    assert result["auto.create.topics.enable"].values == (
         (SettingSource.STARTED_WITH, "false"),
         (SettingSource.DEFAULT, "true"),
     )
-    assert found["num.partitions"].values == ((SettingSource.DEFAULT, "1"),)
-    assert found["advertised.listeners"].value == "PLAINTEXT://127.0.0.1:9092"
-    assert all(each.about and "secret" not in each.value for each in found.values())
+    assert result["num.partitions"].values == ((SettingSource.DEFAULT, "1"),)
+    assert result["advertised.listeners"].value == "PLAINTEXT://127.0.0.1:9092"
+    assert all(each.about and "secret" not in each.value for each in result.values())
     assert "secret" not in broker.topic_admin.store

@@ -115,10 +115,10 @@ async def test_deleting_a_topic_again_does_not_touch_its_successor(catalog: Topi
 
 async def test_known_topics_are_found_without_asking_the_store(catalog: TopicCatalog, world: World) -> None:
     await catalog.create("orders")
-    asked = world.metadata.count("topics")
+    calls_before = world.metadata.count("topics")
     for _ in range(100):
         await catalog.find("orders")
-    assert world.metadata.count("topics") == asked
+    assert world.metadata.count("topics") == calls_before
 
 
 async def test_topics_of_other_agents_are_found_after_a_moment(catalog: TopicCatalog, world: World) -> None:
@@ -259,13 +259,13 @@ async def test_of_many_who_alter_a_topic_at_two_agents_none_is_undone(catalog: T
 
 async def test_a_bad_alteration_does_not_make_the_store_be_asked_again(catalog: TopicCatalog, world: World) -> None:
     await catalog.create("orders")
-    asked = world.metadata.count("topics")
+    calls_before = world.metadata.count("topics")
     with pytest.raises(InvalidConfig):
         await catalog.alter("orders", with_setting("no.such"))
     with pytest.raises(InvalidPartitions):
         await catalog.grow("orders", 1)
     await catalog.find("orders")
-    assert world.metadata.count("topics") == asked
+    assert world.metadata.count("topics") == calls_before
     assert world.metadata.count("alter_topic") == world.metadata.count("add_partitions") == 0
 
 

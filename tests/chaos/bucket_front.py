@@ -107,16 +107,16 @@ class BucketFront(HttpFront):
         return Reply(status=reply.status, headers=reply.headers, body=body) if body != reply.body else None
 
     def _kept(self, entry: "re.Match[bytes]") -> bytes:
-        found = _KEY.search(entry[0])
-        return b"" if found and self._writes.is_young(unescape(found[1].decode())) else entry[0]
+        result = _KEY.search(entry[0])
+        return b"" if result and self._writes.is_young(unescape(result[1].decode())) else entry[0]
 
     def _cut_short(self, reply: Reply) -> Reply | None:
         """Half of the body, and the connection ends; or half with a length that hides it."""
         if reply.status >= 300 or len(reply.body) < 2:
             return None
         half = reply.body[: len(reply.body) // 2]
-        told = len(half) if self._chance.random() < 0.5 else len(reply.body)
-        return Reply(status=reply.status, headers=reply.headers, body=half, length=told, ends=told > len(half))
+        result = len(half) if self._chance.random() < 0.5 else len(reply.body)
+        return Reply(status=reply.status, headers=reply.headers, body=half, length=result, ends=result > len(half))
 
 
 def _gone(bad: BadAnswers, request: Request) -> Reply | None:

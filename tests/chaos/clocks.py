@@ -24,7 +24,7 @@ _TEN_YEARS: Final = 10 * 365 * 86_400
 
 def build_library(folder: Path) -> Path | None:
     """The library, built into the folder; None where it can't be."""
-    compiler = next((found for name in COMPILERS if (found := shutil.which(name))), None)
+    compiler = next((result for name in COMPILERS if (result := shutil.which(name))), None)
     if compiler is None or sys.platform != "linux":
         return None
     library = folder / "skewed_clock.so"
@@ -44,8 +44,8 @@ class SkewedClock:
     @property
     def told(self) -> int:
         """How often the agent was told a wrong time."""
-        told: int = _NUMBERS.unpack_from(self._shared)[1]
-        return told
+        result: int = _NUMBERS.unpack_from(self._shared)[1]
+        return result
 
     def set(self, offset_s: float) -> None:
         assert abs(offset_s) < _TEN_YEARS

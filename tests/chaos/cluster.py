@@ -325,8 +325,8 @@ class ChaosCluster:
 def _with_listeners(program: Program, peers: int, clients: int, wires: Wires) -> Program:
     """Other agents and clients reach an agent through tunnels of their own."""
     listen = f"AGENTS://{LOOPBACK}:{peers},CLIENTS://{LOOPBACK}:{clients}"
-    told = f"AGENTS://{LOOPBACK}:{wires.peers.port},CLIENTS://{LOOPBACK}:{wires.clients.port}"
-    settings = ("--set", f"kafka.listen={listen}", "--set", f"kafka.advertise={told}")
+    expected = f"AGENTS://{LOOPBACK}:{wires.peers.port},CLIENTS://{LOOPBACK}:{wires.clients.port}"
+    settings = ("--set", f"kafka.listen={listen}", "--set", f"kafka.advertise={expected}")
     return replace(program, command=[*program.command, *settings])
 
 

@@ -106,15 +106,17 @@ class DatabaseExchange:
 
     async def _noticed(self, fault: Fault, agents: Sequence[ChaosAgent], since: dict[str, int]) -> None:
         """Until every agent has said that this isn't its database."""
-        told: dict[str, str] = {}
-        while len(told) < len(agents) and self._now() < fault.begun_at + NOTICED_S:
+        result: dict[str, str] = {}
+        while len(result) < len(agents) and self._now() < fault.begun_at + NOTICED_S:
             for agent in agents:
-                if agent.name not in told and any(words in agent.lines(since[agent.name]) for words in WORDS[FAILOVER]):
-                    told[agent.name] = f"{agent.name} after {self._now() - fault.begun_at:.1f} s"
+                if agent.name not in result and any(
+                    words in agent.lines(since[agent.name]) for words in WORDS[FAILOVER]
+                ):
+                    result[agent.name] = f"{agent.name} after {self._now() - fault.begun_at:.1f} s"
             await asyncio.sleep(POLL_S)
-        fault.hits, fault.note = len(told), "noticed by " + ", ".join(told.values())
+        fault.hits, fault.note = len(result), "noticed by " + ", ".join(result.values())
         for agent in agents:
-            if agent.name not in told:
+            if agent.name not in result:
                 self._trouble(agent.name, f"did not notice an older database within {NOTICED_S:g} s")
 
     async def _refuse_older(self, agent: ChaosAgent) -> None:

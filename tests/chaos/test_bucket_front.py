@@ -107,14 +107,14 @@ async def test_a_clock_is_wrong_by_what_is_set_and_counts_who_was_told(tmp_path:
     clock = SkewedClock(tmp_path / "clock", library)
     clock.set(-3600.0)
     script = "import time; print(time.time(), time.monotonic())"
-    told = await asyncio.to_thread(
+    result = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-c", script],
         env={**os.environ, **clock.environment},
         capture_output=True,
         check=True,
     )
-    wall, monotonic = map(float, told.stdout.split())
+    wall, monotonic = map(float, result.stdout.split())
     assert abs(wall + 3600.0 - time.time()) < 60
     assert abs(monotonic - time.monotonic()) < 60
     assert clock.told > 0

@@ -32,8 +32,8 @@ async def ask(method: str, params: object = None, http: FakeHttp | None = None) 
 
 
 async def test_the_version_is_the_clients_where_it_is_known() -> None:
-    for asked, given in ((VERSIONS[2], VERSIONS[2]), ("1999-01-01", VERSIONS[0])):
-        answer = await ask("initialize", {"protocolVersion": asked, "capabilities": {}})
+    for request, given in ((VERSIONS[2], VERSIONS[2]), ("1999-01-01", VERSIONS[0])):
+        answer = await ask("initialize", {"protocolVersion": request, "capabilities": {}})
         assert answer["result"]["protocolVersion"] == given
         assert answer["result"]["capabilities"] == {"tools": {"listChanged": False}}
 

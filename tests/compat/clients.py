@@ -130,15 +130,15 @@ class Confluent:
         return offsets
 
     def read(self, topic: str, count: int, *, from_offset: int = 0) -> list[Read]:
-        found: list[Read] = []
+        results: list[Read] = []
         with closing(self._consumer()) as consumer:
             consumer.assign([confluent_kafka.TopicPartition(topic, 0, from_offset)])
             deadline = time.monotonic() + PATIENCE_S
-            while len(found) < count and time.monotonic() < deadline:
-                for message in consumer.consume(count - len(found), timeout=1.0):
+            while len(results) < count and time.monotonic() < deadline:
+                for message in consumer.consume(count - len(results), timeout=1.0):
                     assert message.error() is None, message.error()
-                    found.append(_read(message))
-        return found
+                    results.append(_read(message))
+        return results
 
     def ends(self, topic: str) -> tuple[int, int]:
         with closing(self._consumer()) as consumer:
@@ -147,9 +147,9 @@ class Confluent:
 
     def offset_at(self, topic: str, timestamp_ms: int) -> int | None:
         with closing(self._consumer()) as consumer:
-            asked = [confluent_kafka.TopicPartition(topic, 0, timestamp_ms)]
-            (found,) = consumer.offsets_for_times(asked, timeout=PATIENCE_S)
-            return found.offset if found.offset >= 0 else None
+            requests = [confluent_kafka.TopicPartition(topic, 0, timestamp_ms)]
+            (result,) = consumer.offsets_for_times(requests, timeout=PATIENCE_S)
+            return result.offset if result.offset >= 0 else None
 
 
 class KafkaPython:
@@ -214,16 +214,16 @@ class KafkaPython:
             return [future.get(PATIENCE_S).offset for future in sent]
 
     def read(self, topic: str, count: int, *, from_offset: int = 0) -> list[Read]:
-        found: list[Read] = []
+        results: list[Read] = []
         partition = kafka.TopicPartition(topic, 0)
         with closing(self._consumer()) as consumer:
             consumer.assign([partition])
             consumer.seek(partition, from_offset)
             deadline = time.monotonic() + PATIENCE_S
-            while len(found) < count and time.monotonic() < deadline:
-                for batch in consumer.poll(timeout_ms=1000, max_records=count - len(found)).values():
-                    found += [Read(r.offset, r.key, r.value, tuple(r.headers), r.timestamp) for r in batch]
-        return found
+            while len(results) < count and time.monotonic() < deadline:
+                for batch in consumer.poll(timeout_ms=1000, max_records=count - len(results)).values():
+                    results += [Read(r.offset, r.key, r.value, tuple(r.headers), r.timestamp) for r in batch]
+        return results
 
     def ends(self, topic: str) -> tuple[int, int]:
         partition = kafka.TopicPartition(topic, 0)
@@ -234,8 +234,8 @@ class KafkaPython:
     def offset_at(self, topic: str, timestamp_ms: int) -> int | None:
         partition = kafka.TopicPartition(topic, 0)
         with closing(self._consumer()) as consumer:
-            found = consumer.offsets_for_times({partition: timestamp_ms})[partition]
-            return found.offset if found is not None else None
+            result = consumer.offsets_for_times({partition: timestamp_ms})[partition]
+            return result.offset if result is not None else None
 
 
 class AioKafka:
@@ -313,16 +313,16 @@ class AioKafka:
 
     def read(self, topic: str, count: int, *, from_offset: int = 0) -> list[Read]:
         async def run() -> list[Read]:
-            found: list[Read] = []
+            results: list[Read] = []
             partition = aiokafka.TopicPartition(topic, 0)
             async with self._consumer() as consumer:
                 consumer.assign([partition])
                 consumer.seek(partition, from_offset)
                 async with asyncio.timeout(PATIENCE_S):
-                    while len(found) < count:
+                    while len(results) < count:
                         r = await consumer.getone()
-                        found.append(Read(r.offset, r.key, r.value, tuple(r.headers), r.timestamp))
-            return found
+                        results.append(Read(r.offset, r.key, r.value, tuple(r.headers), r.timestamp))
+            return results
 
         return asyncio.run(run())
 
@@ -343,8 +343,8 @@ class AioKafka:
         async def run() -> int | None:
             partition = aiokafka.TopicPartition(topic, 0)
             async with self._consumer() as consumer:
-                found = (await consumer.offsets_for_times({partition: timestamp_ms}))[partition]
-                return found.offset if found is not None else None
+                result = (await consumer.offsets_for_times({partition: timestamp_ms}))[partition]
+                return result.offset if result is not None else None
 
         return asyncio.run(run())
 

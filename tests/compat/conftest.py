@@ -48,8 +48,8 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def _address(agent: "subprocess.Popen[str]", log: Path) -> str:
     assert agent.stdout is not None
     for line in agent.stdout:
-        if found := re.search(r"Kafka\s+(127\.0\.0\.1:\d+)", line):
-            return found[1]
+        if result := re.search(r"Kafka\s+(127\.0\.0\.1:\d+)", line):
+            return result[1]
     raise AssertionError(f"the agent did not start: {log.read_text()}")
 
 

@@ -34,15 +34,15 @@ async def own(admin: AIOKafkaAdminClient, topic: str) -> dict[str, str]:
 
 async def test_settings_are_told_and_replaced(admin: AIOKafkaAdminClient, made: str) -> None:
     assert await own(admin, made) == {}
-    wanted = {"retention.ms": "5000", "min.insync.replicas": "2"}
-    (answer,) = await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, made, configs=wanted)])
+    expected = {"retention.ms": "5000", "min.insync.replicas": "2"}
+    (answer,) = await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, made, configs=expected)])
     assert [each[0] for each in answer.resources] == [0]
-    assert await own(admin, made) == wanted
+    assert await own(admin, made) == expected
     bad = ConfigResource(ConfigResourceType.TOPIC, made, configs={"no.such": "1"})
     (refused,) = await admin.alter_configs([bad])
     ((code, text, _, _),) = refused.resources
     assert (code, "no.such" in text) == (40, True)
-    assert await own(admin, made) == wanted
+    assert await own(admin, made) == expected
 
 
 async def test_a_topic_grows(admin: AIOKafkaAdminClient, made: str) -> None:
@@ -63,7 +63,7 @@ async def test_records_are_deleted(bootstrap: str, admin: AIOKafkaAdminClient, m
 
 
 async def test_the_cluster_is_described(bootstrap: str, admin: AIOKafkaAdminClient) -> None:
-    told = await admin.describe_cluster()
-    (broker,) = told["brokers"]
+    response = await admin.describe_cluster()
+    (broker,) = response["brokers"]
     assert f"{broker['host']}:{broker['port']}" == bootstrap
-    assert told["controller_id"] == broker["node_id"]
+    assert response["controller_id"] == broker["node_id"]

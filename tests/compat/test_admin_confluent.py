@@ -44,13 +44,13 @@ def code_of(futures: "Mapping[Any, Future[Any]]") -> int:
 
 
 def configs(admin: Any, kind: Any, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = only(admin.describe_configs([api.ConfigResource(kind, name)]))
-    return found
+    result: dict[str, Any] = only(admin.describe_configs([api.ConfigResource(kind, name)]))
+    return result
 
 
 def own(admin: Any, topic: str) -> dict[str, str | None]:
-    found = configs(admin, api.ResourceType.TOPIC, topic)
-    return {name: entry.value for name, entry in found.items() if not entry.is_default}
+    result = configs(admin, api.ResourceType.TOPIC, topic)
+    return {name: entry.value for name, entry in result.items() if not entry.is_default}
 
 
 def changed(topic: str, *changes: tuple[str, str | None, Any]) -> Any:
@@ -98,12 +98,12 @@ def test_unknown_settings_and_topics_are_refused_by_name(admin: Any, made: str, 
 
 def test_the_agents_settings_are_told_and_what_is_read_only_is_not_changed(admin: Any) -> None:
     (node,) = admin.list_topics(timeout=PATIENCE_S).brokers
-    found = configs(admin, api.ResourceType.BROKER, str(node))
-    assert (found["num.partitions"].value, found["num.partitions"].is_read_only) == ("1", False)
-    assert (found["node.id"].value, found["node.id"].is_read_only) == (str(node), True)
+    result = configs(admin, api.ResourceType.BROKER, str(node))
+    assert (result["num.partitions"].value, result["num.partitions"].is_read_only) == ("1", False)
+    assert (result["node.id"].value, result["node.id"].is_read_only) == (str(node), True)
     entries = [api.ConfigEntry("node.id", "9", incremental_operation=SET)]
-    asked = api.ConfigResource(api.ResourceType.BROKER, str(node), incremental_configs=entries)
-    assert code_of(admin.incremental_alter_configs([asked])) == KafkaError.INVALID_REQUEST
+    request = api.ConfigResource(api.ResourceType.BROKER, str(node), incremental_configs=entries)
+    assert code_of(admin.incremental_alter_configs([request])) == KafkaError.INVALID_REQUEST
 
 
 def test_a_topic_grows_and_takes_records_in_its_new_partitions(admin: Any, made: str) -> None:

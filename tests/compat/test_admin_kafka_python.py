@@ -34,8 +34,8 @@ def resource(name: str, configs: Any = None) -> Any:
 
 
 def own(admin: Any, topic: str) -> dict[str, str]:
-    found = admin.describe_configs([resource(topic)])["topic"][topic]
-    return {name: entry["value"] for name, entry in found.items()}
+    result = admin.describe_configs([resource(topic)])["topic"][topic]
+    return {name: entry["value"] for name, entry in result.items()}
 
 
 def node(admin: Any) -> int:
@@ -55,11 +55,11 @@ def test_settings_are_told_changed_and_reset(admin: Any, made: str) -> None:
 
 def test_all_settings_have_types(admin: Any, made: str) -> None:
     broker = kafka.admin.ConfigResource(kafka.admin.ConfigResourceType.BROKER, node(admin))
-    found = admin.describe_configs([resource(made), broker], config_filter="all")
-    entry = found["topic"][made]["retention.bytes"]
+    result = admin.describe_configs([resource(made), broker], config_filter="all")
+    entry = result["topic"][made]["retention.bytes"]
     assert (entry["value"], entry["config_type"], entry["config_source"]) == ("-1", "LONG", "DEFAULT_CONFIG")
     assert entry["read_only"] is False
-    listeners = found["broker"][str(node(admin))]["advertised.listeners"]
+    listeners = result["broker"][str(node(admin))]["advertised.listeners"]
     assert (listeners["config_source"], listeners["read_only"]) == ("STATIC_BROKER_CONFIG", True)
     assert admin.list_config_resources()["broker"] == [str(node(admin))]
 
@@ -98,8 +98,8 @@ def test_records_are_deleted_and_sizes_told(bootstrap: str, admin: Any, made: st
 def size(admin: Any, topic: str) -> int:
     (broker,) = admin.describe_log_dirs()
     (directory,) = broker["log_dirs"]
-    (found,) = (each for each in directory["topics"] if each["name"] == topic)
-    return sum(part["partition_size"] for part in found["partitions"])
+    (result,) = (each for each in directory["topics"] if each["name"] == topic)
+    return sum(part["partition_size"] for part in result["partitions"])
 
 
 def test_nothing_moves(admin: Any, made: str) -> None:

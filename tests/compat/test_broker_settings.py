@@ -68,8 +68,8 @@ def change(admin: Any, name: str, *changes: tuple[Any, str, str | None]) -> None
 
 
 def told(admin: Any, kind: Any, name: str, key: str) -> tuple[str | None, int]:
-    found = only(admin.describe_configs([api.ConfigResource(kind, name)]))
-    return (found[key].value, found[key].source) if key in found else (None, 0)
+    result = only(admin.describe_configs([api.ConfigResource(kind, name)]))
+    return (result[key].value, result[key].source) if key in result else (None, 0)
 
 
 def make_topic(admin: Any, **config: str) -> str:

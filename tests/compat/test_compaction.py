@@ -50,7 +50,7 @@ def read_to_end(agent: LiveAgent, topic: str) -> tuple[list[Read], int]:
         "group.id": "by-hand",
         "enable.partition.eof": True,
     }
-    found: list[Read] = []
+    results: list[Read] = []
     with closing(Consumer(settings)) as consumer:
         consumer.assign([TopicPartition(topic, 0, 0)])
         deadline = time.monotonic() + PATIENCE_S
@@ -58,21 +58,21 @@ def read_to_end(agent: LiveAgent, topic: str) -> tuple[list[Read], int]:
             for message in consumer.consume(1000, timeout=0.1):
                 error = message.error()
                 if error is None:
-                    found.append(_read(message))
+                    results.append(_read(message))
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    return found, message.offset() or 0
+                    return results, message.offset() or 0
                 else:
                     assert error.retriable(), error
-    raise AssertionError(f"the end was not reached; read={len(found)}")
+    raise AssertionError(f"the end was not reached; read={len(results)}")
 
 
 def wait_compacted(agent: LiveAgent, topic: str, count: int) -> list[Read]:
     """What is left once so many records are left."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        found, _ = read_to_end(agent, topic)
-        if len(found) == count or time.monotonic() > deadline:
-            return found
+        result, _ = read_to_end(agent, topic)
+        if len(result) == count or time.monotonic() > deadline:
+            return result
         time.sleep(0.1)
 
 
@@ -132,8 +132,8 @@ def test_a_table_is_whole_whenever_it_is_read_and_whenever_the_agent_dies(agent:
         if number % 4 == 3:
             agent.kill()
             agent.start()
-        found, end = read_to_end(agent, topic)
-        assert table(found) == {key: value for key, value in expected.items() if value is not None}
-        assert [record.offset for record in found] == sorted({record.offset for record in found})
+        result, end = read_to_end(agent, topic)
+        assert table(result) == {key: value for key, value in expected.items() if value is not None}
+        assert [record.offset for record in result] == sorted({record.offset for record in result})
         assert end == 101 * (number + 1)
-    assert table(wait_compacted(agent, topic, len(expected))) == table(found)
+    assert table(wait_compacted(agent, topic, len(expected))) == table(result)

@@ -89,9 +89,9 @@ class Member:
     async def _run(self) -> None:
         async with self._consumer:
             while not self._stop.is_set():
-                found = await self._consumer.getmany(timeout_ms=200, max_records=50)
+                result = await self._consumer.getmany(timeout_ms=200, max_records=50)
                 done = {}
-                for part, records in found.items():
+                for part, records in result.items():
                     for record in records:
                         self._book.note(self.name, part.partition, record.offset)
                     done[part] = records[-1].offset + 1
@@ -171,8 +171,8 @@ async def test_members_come_and_go_and_every_record_is_processed(group_bootstrap
 
 
 def positions(consumer: confluent_kafka.Consumer, topic: str) -> dict[int, int]:
-    asked = [confluent_kafka.TopicPartition(topic, number) for number in range(4)]
-    return {part.partition: part.offset for part in consumer.committed(asked, timeout=PATIENCE_S)}
+    requests = [confluent_kafka.TopicPartition(topic, number) for number in range(4)]
+    return {part.partition: part.offset for part in consumer.committed(requests, timeout=PATIENCE_S)}
 
 
 @pytest.fixture

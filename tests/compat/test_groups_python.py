@@ -52,10 +52,10 @@ def state_of(bootstrap: str, group: str) -> str:
 
 
 def committed(bootstrap: str, group: str) -> dict[int, int]:
-    asked = [confluent_kafka.ConsumerGroupTopicPartitions(group)]
+    requests = [confluent_kafka.ConsumerGroupTopicPartitions(group)]
     client = admin(bootstrap)
-    found = client.list_consumer_group_offsets(asked)[group].result(PATIENCE_S)
-    return {part.partition: part.offset for part in found.topic_partitions}
+    result = client.list_consumer_group_offsets(requests)[group].result(PATIENCE_S)
+    return {part.partition: part.offset for part in result.topic_partitions}
 
 
 def number_of(message: Message) -> int:
@@ -166,8 +166,8 @@ def test_a_second_consumer_of_the_same_name_fences_the_first(group_bootstrap: st
         new = opened(a_consumer(group_bootstrap, group, group_instance_id="one"))
         new.subscribe([filled])
         poll_all([new], lambda: len(new.assignment()) == PARTITIONS, seen)
-        told = [error for message in old.consume(1000, timeout=5) if (error := message.error()) is not None]
-        assert {error.code() for error in told} == {confluent_kafka.KafkaError._FATAL}
+        results = [error for message in old.consume(1000, timeout=5) if (error := message.error()) is not None]
+        assert {error.code() for error in results} == {confluent_kafka.KafkaError._FATAL}
 
 
 def test_manual_commits_are_found_by_the_next_consumer(group_bootstrap: str, filled: str, group: str) -> None:
@@ -176,11 +176,11 @@ def test_manual_commits_are_found_by_the_next_consumer(group_bootstrap: str, fil
         while (message := consumer.poll(PATIENCE_S)) is None or message.partition() != 0:
             assert message is not None
         consumer.commit(message=message, asynchronous=False)
-        asked = [confluent_kafka.TopicPartition(filled, number) for number in range(PARTITIONS)]
-        found = consumer.committed(asked, timeout=PATIENCE_S)
+        requests = [confluent_kafka.TopicPartition(filled, number) for number in range(PARTITIONS)]
+        result = consumer.committed(requests, timeout=PATIENCE_S)
         offset = message.offset()
         assert offset is not None
-        assert [part.offset for part in found] == [offset + 1, *[confluent_kafka.OFFSET_INVALID] * 3]
+        assert [part.offset for part in result] == [offset + 1, *[confluent_kafka.OFFSET_INVALID] * 3]
     seen: Counter[int] = Counter()
     with closing(a_consumer(group_bootstrap, group)) as consumer:
         consumer.subscribe([filled])

@@ -12,5 +12,5 @@ def test_kafkajs_commits_aborts_and_is_replaced(kafkajs: Path, group_bootstrap: 
     command = [shutil.which("node") or "node", str(SESSION), str(kafkajs), group_bootstrap, topic]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout.splitlines()[-1])
-    assert told == {"seen": ["a", "c"], "replaced": "INVALID_PRODUCER_EPOCH", "committed": ["7"]}
+    response = json.loads(ran.stdout.splitlines()[-1])
+    assert response == {"seen": ["a", "c"], "replaced": "INVALID_PRODUCER_EPOCH", "committed": ["7"]}

@@ -33,7 +33,7 @@ def test_reading_begins_at_an_offset_or_at_the_end(bootstrap: str, topic: str) -
 def test_topics_are_listed(bootstrap: str, topic: str) -> None:
     kcat(bootstrap, "-P", "-t", topic, send="a\n")
     listed = json.loads(kcat(bootstrap, "-L", "-J"))
-    (described,) = [found for found in listed["topics"] if found["topic"] == topic]
+    (described,) = [each for each in listed["topics"] if each["topic"] == topic]
     assert [part["partition"] for part in described["partitions"]] == [0]
 
 

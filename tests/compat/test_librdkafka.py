@@ -121,8 +121,8 @@ def test_the_text_committed_with_an_offset_comes_back(bootstrap: str, admin: Any
     with closing(a_consumer(bootstrap, topic)) as consumer:
         consumer.commit(offsets=[TopicPartition(topic, 0, 3, metadata=text)], asynchronous=False)
     with closing(a_consumer(bootstrap, topic)) as another:
-        (found,) = another.committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)
-    assert (found.offset, found.metadata) == (3, text)
+        (result,) = another.committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)
+    assert (result.offset, result.metadata) == (3, text)
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -49,19 +49,19 @@ def flushed(agent: LiveAgent, topic: str, *values: str) -> set[Path]:
 def read(agent: LiveAgent, topic: str, offset: int, count: int) -> list[str]:
     """So many values, or errors, from an offset on."""
     config = {"bootstrap.servers": agent.bootstrap, "group.id": "g", "fetch.error.backoff.ms": 50}
-    found: list[str] = []
+    results: list[str] = []
     with closing(Consumer(config)) as consumer:
         consumer.assign([TopicPartition(topic, 0, offset)])
         deadline = time.monotonic() + PATIENCE_S
-        while len(found) < count and time.monotonic() < deadline:
+        while len(results) < count and time.monotonic() < deadline:
             if (message := consumer.poll(0.2)) is None:
                 continue
             error = message.error()
             if error is not None and error.code() == KafkaError._ALL_BROKERS_DOWN:
                 continue
             value = message.value()
-            found.append(str(error.name()) if error is not None else (value or b"").decode())
-    return found
+            results.append(str(error.name()) if error is not None else (value or b"").decode())
+    return results
 
 
 def get(agent: LiveAgent, path: str) -> tuple[int, str]:
@@ -93,9 +93,9 @@ def test_readers_of_a_vanished_segment_are_told_and_everything_else_is_served(ag
     assert status == 500
     assert "orders-0 offsets=[1,3)" in json.loads(body)["detail"]
     assert get(agent, "/v1/topics/orders/partitions/0/records?offset=3")[0] == 200
-    code, told = doctor(agent)
+    code, result = doctor(agent)
     assert code == 2
-    assert "orders-0[1,3)" in told
+    assert "orders-0[1,3)" in result
     assert "records are missing from the object store" in agent.output
     assert 'streamhouse_refused_reads_total{why="missing"}' in get(agent, "/metrics")[1]
 
@@ -111,6 +111,6 @@ def test_an_agent_whose_bucket_was_emptied_starts_serves_and_says_so(agent: Live
     send(agent, "orders", "o3")
     assert read(agent, "orders", 2, 2) == ["o2", "o3"]
     assert set(read(agent, "orders", 0, 1)) == {CORRUPT_MESSAGE}
-    code, told = doctor(agent)
+    code, result = doctor(agent)
     assert code == 2
-    assert "missing" in told
+    assert "missing" in result

@@ -33,12 +33,12 @@ def test_what_one_writes_another_reads(client: KafkaClient, another: KafkaClient
     client.create(topic, 1)
     offsets = client.produce(topic, RECORDS, codec=codec)
     assert offsets == list(range(len(RECORDS)))
-    found = another.read(topic, len(RECORDS))
-    assert [record.offset for record in found] == offsets
-    assert [(record.key, record.value, record.headers) for record in found] == [
+    result = another.read(topic, len(RECORDS))
+    assert [record.offset for record in result] == offsets
+    assert [(record.key, record.value, record.headers) for record in result] == [
         (sent.key, sent.value, sent.headers) for sent in RECORDS
     ]
-    assert {record.timestamp_ms for record in found} == {START_MS}
+    assert {record.timestamp_ms for record in result} == {START_MS}
 
 
 @pytest.mark.parametrize("idempotent", [True, False])

@@ -100,10 +100,10 @@ def test_a_schema_is_registered_found_and_deleted(registry: SchemaRegistryClient
     schema_id = registry.register_schema(topic, schema)
     assert registry.register_schema(topic, schema) == schema_id
     assert registry.get_schema(schema_id).schema_str == ORDER
-    found = registry.lookup_schema(topic, schema)
-    assert (found.subject, found.version, found.schema_id) == (topic, 1, schema_id)
-    assert found.guid is not None
-    assert registry.get_schema_by_guid(found.guid).schema_str == ORDER
+    result = registry.lookup_schema(topic, schema)
+    assert (result.subject, result.version, result.schema_id) == (topic, 1, schema_id)
+    assert result.guid is not None
+    assert registry.get_schema_by_guid(result.guid).schema_str == ORDER
     assert registry.get_latest_version(topic).version == 1
     assert registry.get_versions(topic) == [1]
     assert topic in registry.get_subjects()
@@ -131,8 +131,8 @@ def test_versions_must_get_along(registry: SchemaRegistryClient, topic: str) -> 
 
 def test_configurations_modes_and_contexts_are_spoken(registry: SchemaRegistryClient, topic: str) -> None:
     registry.set_config(topic, ServerConfig(compatibility=ConfigCompatibilityLevel.FULL, compatibility_group="major"))
-    told = registry.get_config(topic)
-    assert (told.compatibility_level, told.compatibility_group) == (ConfigCompatibilityLevel.FULL, "major")
+    result = registry.get_config(topic)
+    assert (result.compatibility_level, result.compatibility_group) == (ConfigCompatibilityLevel.FULL, "major")
     registry.delete_config(topic)
     with pytest.raises(SchemaRegistryError) as refused:
         registry.get_config(topic)
@@ -153,9 +153,9 @@ def test_metadata_find_versions(registry: SchemaRegistryClient, topic: str) -> N
         metadata = Metadata(tags=None, properties=MetadataProperties({"owner": owner}), sensitive=None)
         registry.register_schema(topic, Schema(text, "AVRO", metadata=metadata))
     assert registry.get_latest_with_metadata(topic, {"owner": "a"}).version == 1
-    found = registry.get_latest_version(topic).schema.metadata
-    assert found is not None
-    assert found.properties == MetadataProperties({"owner": "b"})
+    result = registry.get_latest_version(topic).schema.metadata
+    assert result is not None
+    assert result.properties == MetadataProperties({"owner": "b"})
 
 
 async def test_the_async_client_is_answered_as_well(agent: LiveAgent, topic: str) -> None:
@@ -248,8 +248,8 @@ def test_protobuf_with_imports_goes_through(registry: SchemaRegistryClient, wire
     deserialize = ProtobufDeserializer(order, {"use.deprecated.format": False}, registry)
     value = order(id=7, price={"cents": 350}, at={"seconds": 1})
     assert wire.send(serialize(value, wire.field())) is None
-    found = deserialize(wire.next().value(), wire.field())
-    assert (found.id, found.price.cents, found.at.seconds) == (7, 350, 1)
+    result = deserialize(wire.next().value(), wire.field())
+    assert (result.id, result.price.cents, result.at.seconds) == (7, 350, 1)
     assert "shop/v1/money.proto" in registry.get_subjects()
 
 

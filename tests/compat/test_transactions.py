@@ -76,8 +76,8 @@ def read(bootstrap: str, topic: str, level: str, *, partition: int = 0) -> list[
 def committed(bootstrap: str, group: str, topic: str) -> int:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": COMMITTED})
     try:
-        (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)
-        return int(found.offset)
+        (result,) = consumer.committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)
+        return int(result.offset)
     finally:
         consumer.close()
 
@@ -106,13 +106,13 @@ async def send_as(bootstrap: str, transactional_id: str, topic: str, value: byte
     host, port = bootstrap.split(",")[0].rsplit(":", 1)
     client = await Client.connect(host, int(port))
     try:
-        asked = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-        (found,) = (await client.call(asked, DescribeTransactionsResponse, 0)).transaction_states
+        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+        (result,) = (await client.call(request, DescribeTransactionsResponse, 0)).transaction_states
         same = Transactional(
             client=client,
             transactional_id=transactional_id,
-            producer_id=found.producer_id,
-            epoch=found.producer_epoch,
+            producer_id=result.producer_id,
+            epoch=result.producer_epoch,
         )
         assert await same.add(topic, 0) == [0]
         assert (await same.send(topic, 0, value)).error_code == 0
@@ -179,8 +179,8 @@ def test_offsets_are_committed_with_the_records_or_not_at_all(bootstrap: str, to
         for offset, commits in [(5, False), (7, True), (9, False)]:
             producer.begin_transaction()
             producer.produce(topic, b"%d" % offset, partition=1)
-            told = [TopicPartition(topic, 0, offset)]
-            producer.send_offsets_to_transaction(told, consumer.consumer_group_metadata(), PATIENCE_S)
+            results = [TopicPartition(topic, 0, offset)]
+            producer.send_offsets_to_transaction(results, consumer.consumer_group_metadata(), PATIENCE_S)
             (producer.commit_transaction if commits else producer.abort_transaction)(PATIENCE_S)
     finally:
         consumer.close()
@@ -339,9 +339,9 @@ def test_kafka_python_commits_and_aborts(bootstrap: str, topic: str) -> None:
 
 
 def values(consumer: "kafka.KafkaConsumer", count: int) -> Sequence[bytes]:
-    found: list[bytes] = []
+    results: list[bytes] = []
     for record in consumer:
-        found.append(record.value)
-        if len(found) == count:
+        results.append(record.value)
+        if len(results) == count:
             break
-    return found
+    return results

@@ -32,9 +32,9 @@ def test_a_changed_vendored_file_is_noticed(tmp_path: Path) -> None:
 
 
 def test_every_vendored_library_is_there_with_its_licence() -> None:
-    told = {each["name"]: each for each in json.loads((VENDOR / MANIFEST).read_text(encoding="utf-8"))}
-    assert told.keys() == {package.name for package in PACKAGES}
-    for name, each in told.items():
+    result = {each["name"]: each for each in json.loads((VENDOR / MANIFEST).read_text(encoding="utf-8"))}
+    assert result.keys() == {package.name for package in PACKAGES}
+    for name, each in result.items():
         assert is_allowed(each["licence"])
         assert f"{name}.LICENSE.txt" in each["files"]
 

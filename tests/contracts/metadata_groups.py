@@ -78,8 +78,8 @@ def commit(state: PartitionState, sequence: int, *changes: GroupChange) -> Shard
 
 
 async def offsets(store: MetadataStore, group_id: str = "g") -> dict[int, int]:
-    found = await store.committed_offsets([OffsetsRequest(group_id, None)])
-    return {each.at.partition.partition: each.committed.offset for each in found}
+    result = await store.committed_offsets([OffsetsRequest(group_id, None)])
+    return {each.at.partition.partition: each.committed.offset for each in result}
 
 
 async def group_ids(store: MetadataStore) -> list[str]:
@@ -133,8 +133,8 @@ class GroupContract:
                 commit(second, 1, PutGroup(group=group("c"))),
             ],
         )
-        found = await sharded.load_groups([shard(1), shard(0)])
-        assert [(each.shard, each.group.group_id) for each in found] == [
+        result = await sharded.load_groups([shard(1), shard(0)])
+        assert [(each.shard, each.group.group_id) for each in result] == [
             (shard(0), "a"),
             (shard(0), "b"),
             (shard(1), "c"),
@@ -170,16 +170,16 @@ class GroupContract:
     async def test_an_offset_comes_back_as_it_was_committed(self, sharded: MetadataStore, mine: PartitionState) -> None:
         value = committed(2**62, expires_at_ms=5)
         await sharded.commit_groups(ALICE, [commit(mine, 1, PutOffset(at=place(2), committed=value))])
-        [found] = await sharded.committed_offsets([OffsetsRequest("g", None)])
-        assert (found.at, found.committed) == (place(2), value)
+        [result] = await sharded.committed_offsets([OffsetsRequest("g", None)])
+        assert (result.at, result.committed) == (place(2), value)
 
     async def test_offsets_of_some_partitions_and_several_groups_are_read_at_once(
         self, sharded: MetadataStore, mine: PartitionState
     ) -> None:
         await sharded.commit_groups(ALICE, [commit(mine, 1, put(1), put(2, 1), put(3, 2), put(9, 1, "other"))])
-        asked = [OffsetsRequest("g", [part(2), part(1), part(0, CLICKS)]), OffsetsRequest("other", None)]
-        found = await sharded.committed_offsets(asked)
-        assert [(each.at.group_id, each.at.partition.partition, each.committed.offset) for each in found] == [
+        requests = [OffsetsRequest("g", [part(2), part(1), part(0, CLICKS)]), OffsetsRequest("other", None)]
+        result = await sharded.committed_offsets(requests)
+        assert [(each.at.group_id, each.at.partition.partition, each.committed.offset) for each in result] == [
             ("g", 1, 2),
             ("g", 2, 3),
             ("other", 1, 9),

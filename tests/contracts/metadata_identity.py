@@ -78,9 +78,9 @@ class IdentityContract(MetadataScene):
         await ready.adopt(Adoption(cluster_id="c", commits=[commit_of("late", early)]))
         middle = replace(run_of(state, 10, 20, "middle"), max_timestamp_ms=700)
         await ready.adopt(Adoption(cluster_id="c", commits=[commit_of("middle", middle)]))
-        found = await ready.run_at_time(part(0), timestamp_ms=500, from_offset=0)
-        assert found is not None
-        assert found.base == 10
+        result = await ready.run_at_time(part(0), timestamp_ms=500, from_offset=0)
+        assert result is not None
+        assert result.base == 10
 
     async def test_rows_that_are_replaced_go_and_their_objects_are_doomed(self, ready: MetadataStore) -> None:
         [state] = await lead(ready, ALICE, part(0))

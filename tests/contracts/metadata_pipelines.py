@@ -82,9 +82,9 @@ async def put(store: MetadataStore, *names: str, kind: Kind = Kind.SQL) -> None:
 
 
 async def find(store: MetadataStore, name: str = "revenue") -> StoredPipeline:
-    found = await store.find_pipeline(PipelineName(name))
-    assert found is not None
-    return found
+    result = await store.find_pipeline(PipelineName(name))
+    assert result is not None
+    return result
 
 
 async def change(store: MetadataStore, changed: Pipeline) -> None:
@@ -142,12 +142,12 @@ class PipelineContract(MetadataScene):
 
     async def test_a_pipeline_is_as_it_was_put(self, store: MetadataStore, clock: ManualClock) -> None:
         await put(store, "revenue")
-        found = await find(store)
-        assert found.owner is None
-        assert found.status == Status()
-        assert found.pipeline.created_at_ms == found.pipeline.changed_at_ms == await store.now_ms()
-        assert replace(found.pipeline, created_at_ms=0, changed_at_ms=0) == pipeline()
-        assert list(await store.pipelines()) == [found]
+        result = await find(store)
+        assert result.owner is None
+        assert result.status == Status()
+        assert result.pipeline.created_at_ms == result.pipeline.changed_at_ms == await store.now_ms()
+        assert replace(result.pipeline, created_at_ms=0, changed_at_ms=0) == pipeline()
+        assert list(await store.pipelines()) == [result]
         assert await store.find_pipeline(PipelineName("other")) is None
 
     async def test_a_change_is_made_to_what_it_was_decided_by_or_not_at_all(self, store: MetadataStore) -> None:
@@ -260,8 +260,8 @@ class PipelineContract(MetadataScene):
     ) -> None:
         await put(store, "a")
         lost = await beat(store)
-        found = await beat(store)
-        assert found["a"] > lost["a"]
+        result = await beat(store)
+        assert result["a"] > lost["a"]
 
     async def test_paused_pipelines_are_let_go_and_not_given_again(self, store: MetadataStore) -> None:
         await put(store, "a")
@@ -388,14 +388,14 @@ class PipelineContract(MetadataScene):
     ) -> None:
         await put(store, "revenue")
         assigned = await beat(store)
-        told = Status(phase=Phase.RUNNING, revision=1, batch_id=7, rows_in=10, progress={"orders": {"0": 12}})
-        await beat(store, running=assigned, status=told)
-        assert (await find(store)).status == replace(told, told_at_ms=await store.now_ms())
+        result = Status(phase=Phase.RUNNING, revision=1, batch_id=7, rows_in=10, progress={"orders": {"0": 12}})
+        await beat(store, running=assigned, status=result)
+        assert (await find(store)).status == replace(result, told_at_ms=await store.now_ms())
         await beat(store, running={"revenue": assigned["revenue"] - 1}, status=Status(phase=Phase.FAILED))
         assert (await find(store)).status.phase is Phase.RUNNING
         await change(store, pipeline(revision=2))
         assert (await find(store)).status.phase is Phase.WAITING
-        await beat(store, running=assigned, status=replace(told, phase=Phase.FAILED))
+        await beat(store, running=assigned, status=replace(result, phase=Phase.FAILED))
         assert (await find(store)).status.phase is Phase.WAITING  # it failed before it was changed
         await beat(store, BERT, running=assigned, status=Status(phase=Phase.RUNNING))
         assert (await find(store)).status.phase is Phase.WAITING
@@ -404,8 +404,8 @@ class PipelineContract(MetadataScene):
         self, store: MetadataStore, clock: ManualClock
     ) -> None:
         await put(store, "revenue")
-        told = Status(phase=Phase.RUNNING, revision=1, batch_id=7, progress={"generation": 1})
-        await beat(store, running=await beat(store), status=told)
+        result = Status(phase=Phase.RUNNING, revision=1, batch_id=7, progress={"generation": 1})
+        await beat(store, running=await beat(store), status=result)
         await store.remove_supervisor(ANNA)
         assert (await beat(store, BERT)).keys() == {"revenue"}
         status = (await find(store)).status
@@ -414,8 +414,8 @@ class PipelineContract(MetadataScene):
     async def test_how_far_it_has_come_is_known_until_it_begins_anew(self, store: MetadataStore) -> None:
         await put(store, "revenue")
         assigned = await beat(store)
-        told = Status(phase=Phase.RUNNING, revision=1, batch_id=7, rows_in=10, progress={"generation": 1})
-        await beat(store, running=assigned, status=told)
+        result = Status(phase=Phase.RUNNING, revision=1, batch_id=7, rows_in=10, progress={"generation": 1})
+        await beat(store, running=assigned, status=result)
         await change(store, replace(pipeline(), wish=DesiredState.PAUSE))
         await change(store, pipeline(revision=2))
         status = (await find(store)).status
@@ -442,9 +442,9 @@ class PipelineContract(MetadataScene):
         await store.heartbeat_worker(replace(worker, busy=2), ttl_ms=LEASE_MS, max_workers=1)
         with pytest.raises(PipelineLimit, match=r"sql\.max_workers"):
             await store.heartbeat_worker(replace(worker, worker=WorkerId("v")), ttl_ms=LEASE_MS, max_workers=1)
-        [found] = await store.workers()
-        assert found == replace(worker, busy=2, expires_at_ms=await store.now_ms() + LEASE_MS)
-        assert "secret" not in repr(found)
+        [result] = await store.workers()
+        assert result == replace(worker, busy=2, expires_at_ms=await store.now_ms() + LEASE_MS)
+        assert "secret" not in repr(result)
         clock.advance(ms=LEASE_MS)
         assert await store.workers() == []
         await store.heartbeat_worker(replace(worker, worker=WorkerId("v")), ttl_ms=LEASE_MS, max_workers=1)

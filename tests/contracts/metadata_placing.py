@@ -78,9 +78,9 @@ class PlacingContract(MetadataScene):
         [first] = await lead(ready, ALICE, part(0))
         [third] = await lead(ready, BOB, part(2))
         await publish(ready, BOB, third, 4)  # it was not held after all
-        asked = placement(placed_run(first, 0, 2, "a"), placed_run(third, 0, 2, "b"))
+        request = placement(placed_run(first, 0, 2, "a"), placed_run(third, 0, 2, "b"))
         with pytest.raises(LeaseLost) as refused:
-            await ready.commit_external_segments(asked)
+            await ready.commit_external_segments(request)
         assert refused.value.partitions == (part(2),)
         assert (await state_of(ready, part(0))).flushed_end == 0
         assert await ready.last_commit(QUERY) is None
@@ -207,8 +207,8 @@ class PlacingContract(MetadataScene):
         self, ready: MetadataStore
     ) -> None:
         [first] = await lead(ready, ALICE, part(0))
-        asked = [placement(placed_run(first, 0, 2, f"k{number}")) for number in range(4)]
-        done = await asyncio.gather(*map(ready.commit_external_segments, asked))
+        requests = [placement(placed_run(first, 0, 2, f"k{number}")) for number in range(4)]
+        done = await asyncio.gather(*map(ready.commit_external_segments, requests))
         assert sorted(each.is_replayed for each in done) == [False, True, True, True]
         assert await spans(ready, part(0)) == [(0, 2)]
 

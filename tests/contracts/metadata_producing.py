@@ -52,8 +52,8 @@ FRESH = 1000
 async def init(
     store: MetadataStore, name: str = "t", *, fresh_id: int = 7, known: ProducerIdentity | None = None
 ) -> StoredTransaction:
-    asked = InitProducerRequest(transactional_id=name, timeout_ms=TIMEOUT_MS, fresh_id=fresh_id, known=known)
-    return await store.init_producer(asked)
+    request = InitProducerRequest(transactional_id=name, timeout_ms=TIMEOUT_MS, fresh_id=fresh_id, known=known)
+    return await store.init_producer(request)
 
 
 async def begin(store: MetadataStore, name: str = "t", *partitions: PartitionId, fresh_id: int = 7) -> TransactionCall:
@@ -98,8 +98,8 @@ def aborted_at(last_offset: int, first_offset: int | None = None, producer_id: i
 
 
 async def markers(store: MetadataStore, number: int = 0, from_offset: int = 0, limit: int = 100) -> list[int]:
-    found = await store.aborted({part(number): from_offset}, limit=limit)
-    return [each.last_offset for each in found.get(part(number), ())]
+    result = await store.aborted({part(number): from_offset}, limit=limit)
+    return [each.last_offset for each in result.get(part(number), ())]
 
 
 class ProducingContract:
@@ -194,27 +194,27 @@ class ProducingContract:
 
     async def test_partitions_that_are_not_there_are_passed_over(self, scene: MetadataStore) -> None:
         call = await begin(scene, "t", part(0), part(3), part(0, CLICKS))
-        found = await scene.find_transaction("t")
-        assert found is not None
-        assert found.partitions == (part(0),)
-        assert (await scene.add_transaction_partitions(call, [part(7)], limit=9)) == found
+        result = await scene.find_transaction("t")
+        assert result is not None
+        assert result.partitions == (part(0),)
+        assert (await scene.add_transaction_partitions(call, [part(7)], limit=9)) == result
 
     async def test_partitions_of_several_topics_come_back(self, scene: MetadataStore) -> None:
         await scene.create_topic(topic(CLICKS, "clicks"))
         call = await begin(scene, "t", part(2), part(1, CLICKS))
         both = await scene.add_transaction_partitions(call, [part(0)], limit=9)
         assert set(both.partitions) == {part(0), part(2), part(1, CLICKS)}
-        found = await scene.find_transaction("t")
-        assert found is not None
-        assert set(found.partitions) == set(both.partitions)
+        result = await scene.find_transaction("t")
+        assert result is not None
+        assert set(result.partitions) == set(both.partitions)
 
     async def test_a_transaction_beyond_the_limit_is_refused_and_stays_as_it_was(self, scene: MetadataStore) -> None:
         call = await begin(scene, "t", part(0))
         with pytest.raises(TransactionTooLarge):
             await scene.add_transaction_partitions(call, [part(1), part(2)], limit=2)
-        found = await scene.find_transaction("t")
-        assert found is not None
-        assert found.partitions == (part(0),)
+        result = await scene.find_transaction("t")
+        assert result is not None
+        assert result.partitions == (part(0),)
 
     async def test_nobody_else_begins_or_ends_it(self, scene: MetadataStore) -> None:
         await begin(scene, "t", part(0))
@@ -318,8 +318,8 @@ class ProducingContract:
         clock.advance(ms=1000)
 
         async def due(age_ms: int, limit: int = 9) -> list[str]:
-            found = await scene.due_transactions(prepared_before_ms=age_ms, limit=limit)
-            return [each.transactional_id for each in found]
+            result = await scene.due_transactions(prepared_before_ms=age_ms, limit=limit)
+            return [each.transactional_id for each in result]
 
         assert await due(1002) == []
         assert await due(1001) == ["b"]
@@ -430,9 +430,9 @@ class ProducingContract:
         with pytest.raises(InvalidTransactionState):
             await pend(scene, coordinated, call, p0=5)
         await pend(scene, coordinated, call, begins=True, p0=5)
-        found = await scene.find_transaction("t")
-        assert found is not None
-        assert (found.state, found.number, found.started_at_ms) == (TransactionState.ONGOING, 1, clock.now_ms())
+        result = await scene.find_transaction("t")
+        assert result is not None
+        assert (result.state, result.number, result.started_at_ms) == (TransactionState.ONGOING, 1, clock.now_ms())
         await end(scene, call)
         assert await offsets(scene) == {0: 5}
         with pytest.raises(ConcurrentTransactions):
@@ -448,12 +448,12 @@ class ProducingContract:
         await scene.claim_recovery(ALICE, by=BOB, proven_dead=True)
         with pytest.raises(SessionLost):
             await scene.end_transaction(call, commit=True, bump=False, fresh_id=FRESH, by=ALICE)
-        asked = InitProducerRequest(transactional_id="t", timeout_ms=TIMEOUT_MS, fresh_id=8)
+        request = InitProducerRequest(transactional_id="t", timeout_ms=TIMEOUT_MS, fresh_id=8)
         with pytest.raises(SessionLost):
-            await scene.init_producer(asked, by=ALICE)
-        found = await scene.find_transaction("t")
-        assert found is not None
-        assert (found.state, found.producer) == (TransactionState.ONGOING, call.producer)
+            await scene.init_producer(request, by=ALICE)
+        result = await scene.find_transaction("t")
+        assert result is not None
+        assert (result.state, result.producer) == (TransactionState.ONGOING, call.producer)
         ended = await scene.end_transaction(call, commit=True, bump=False, fresh_id=FRESH, by=BOB)
         assert ended.state is TransactionState.PREPARE_COMMIT
 

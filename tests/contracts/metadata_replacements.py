@@ -144,9 +144,9 @@ class ReplacementContract(MetadataScene):
         assert await ready.replace_runs(ALICE, old, new)
         assert await spans(ready, part(0)) == [(0, 20), (20, 40)]
         for epoch, end in ((first[0].epoch, 20), (late[0].epoch, 40)):
-            found = await ready.epoch_end(part(0), epoch)
-            assert found is not None
-            assert (found.epoch, found.end) == (epoch, end)
+            result = await ready.epoch_end(part(0), epoch)
+            assert result is not None
+            assert (result.epoch, result.end) == (epoch, end)
 
     async def test_a_gap_between_runs_may_stay_and_no_other_may_come(self, ready: MetadataStore) -> None:
         """A lost disk, or a damaged log, leaves one: with its recovery the partition goes on further up."""
@@ -209,8 +209,8 @@ class ReplacementContract(MetadataScene):
         assert await ready.replace_runs(ALICE, runs[1:3], merged(runs[1:3], max_timestamp_ms=300))
 
         async def at(timestamp_ms: int) -> int | None:
-            found = await ready.run_at_time(part(0), timestamp_ms=timestamp_ms, from_offset=0)
-            return None if found is None else found.base
+            result = await ready.run_at_time(part(0), timestamp_ms=timestamp_ms, from_offset=0)
+            return None if result is None else result.base
 
         assert [await at(each) for each in (50, 101, 300, 301, 400, 401, 900)] == [0, 10, 10, 30, 30, None, None]
         latest = await ready.latest_run(part(0), from_offset=0)
@@ -220,8 +220,8 @@ class ReplacementContract(MetadataScene):
     async def test_an_empty_run_hides_no_other_from_a_search_by_time(self, ready: MetadataStore) -> None:
         old = await published(ready, 10, 20, 30)
         await ready.replace_runs(ALICE, old[1:2], merged(old[1:2], max_timestamp_ms=-1, length=0, records=0))
-        found = await ready.run_at_time(part(0), timestamp_ms=15, from_offset=0)
-        assert found == old[2]
+        result = await ready.run_at_time(part(0), timestamp_ms=15, from_offset=0)
+        assert result == old[2]
 
     async def test_retention_drops_replaced_runs_whole(self, ready: MetadataStore) -> None:
         old = await published(ready, 10, 20, 30)
@@ -251,10 +251,10 @@ class ReplacementContract(MetadataScene):
             publish(ready, ALICE, state, 50, 60, 70),
             ready.advance_log_start({part(0): 20}),
         )
-        found = await rows(ready)
-        assert [run.base for run in found] == ([10, 30, 40, 50, 60] if replaced else [20, 30, 40, 50, 60])
-        assert [run.end for run in found][-3:] == [50, 60, 70]
-        assert await ready.sizes([ORDERS]) == {part(0): sum(run.length for run in found)}
+        result = await rows(ready)
+        assert [run.base for run in result] == ([10, 30, 40, 50, 60] if replaced else [20, 30, 40, 50, 60])
+        assert [run.end for run in result][-3:] == [50, 60, 70]
+        assert await ready.sizes([ORDERS]) == {part(0): sum(run.length for run in result)}
 
     async def test_a_topic_that_is_deleted_meanwhile_leaves_only_doomed_objects(self, ready: MetadataStore) -> None:
         old = await published(ready, 10, 20)

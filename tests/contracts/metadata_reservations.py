@@ -51,9 +51,9 @@ class ReservationContract(MetadataScene):
     async def test_offsets_are_reserved_only_under_the_lease(self, ready: MetadataStore) -> None:
         await lead(ready, ALICE, part(0))
         await lead(ready, BOB, part(1))
-        wanted = {part(0): 10, part(1): 10, part(2): 10, part(0, CLICKS): 10}
+        expected = {part(0): 10, part(1): 10, part(2): 10, part(0, CLICKS): 10}
         with pytest.raises(LeaseLost) as lost:
-            await ready.reserve_offsets(ALICE, wanted)
+            await ready.reserve_offsets(ALICE, expected)
         assert lost.value.partitions == (part(1), part(2), part(0, CLICKS))
         assert {each.reserved_until for each in await ready.partitions([ORDERS])} == {0}
 

@@ -71,8 +71,8 @@ async def numbers(store: MetadataStore, subject: Subject) -> list[tuple[int, int
 
 
 async def all_subjects(store: MetadataStore, deleted: Deleted = Deleted.WITHOUT) -> list[str]:
-    found = await store.list_subjects(None, "", deleted=deleted, skipped=0, limit=100)
-    return [str(each) for each in found]
+    result = await store.list_subjects(None, "", deleted=deleted, skipped=0, limit=100)
+    return [str(each) for each in result]
 
 
 class SchemaContract(MetadataScene):
@@ -92,11 +92,11 @@ class SchemaContract(MetadataScene):
             new("text", needs=[VersionKey(CLICKS_VALUE, 1)]), metadata='{"tags": {}}', rule_set='{"domainRules": []}'
         )
         added = await add(store, whole)
-        found = await store.schema_of_id(DEFAULT_CONTEXT, added.schema_id)
-        assert found == added.schema
-        assert (found.text, found.type, found.guid) == ("text", "AVRO", "guid of text")
-        assert found.references == (Reference("ref0", "clicks-value", 1),)
-        assert (found.metadata, found.rule_set) == ('{"tags": {}}', '{"domainRules": []}')
+        result = await store.schema_of_id(DEFAULT_CONTEXT, added.schema_id)
+        assert result == added.schema
+        assert (result.text, result.type, result.guid) == ("text", "AVRO", "guid of text")
+        assert result.references == (Reference("ref0", "clicks-value", 1),)
+        assert (result.metadata, result.rule_set) == ('{"tags": {}}', '{"domainRules": []}')
         keys = [VersionKey(ORDERS_VALUE, 1), VersionKey(CLICKS_VALUE, 1), VersionKey(CLICKS_VALUE, 9)]
         assert await store.schema_versions(keys) == [base, added]
         assert await store.latest_version(ORDERS_VALUE) == added
@@ -108,8 +108,8 @@ class SchemaContract(MetadataScene):
         elsewhere = await add(store, new("same", STAGED))
         assert (first.schema_id, second.schema_id, elsewhere.schema_id) == (2, 2, 1)
         assert await store.ids_of_guid("guid of same") == [(DEFAULT_CONTEXT, 2), (".staging", 1)]
-        found = await store.versions_of_schema(DEFAULT_CONTEXT, 2)
-        assert [each.key for each in found] == [VersionKey(CLICKS_VALUE, 1), VersionKey(ORDERS_VALUE, 2)]
+        result = await store.versions_of_schema(DEFAULT_CONTEXT, 2)
+        assert [each.key for each in result] == [VersionKey(CLICKS_VALUE, 1), VersionKey(ORDERS_VALUE, 2)]
 
     async def test_a_decision_by_an_old_revision_changes_nothing(self, store: MetadataStore) -> None:
         await add(store, new("first"))
@@ -307,8 +307,8 @@ class SchemaContract(MetadataScene):
         assert await all_subjects(store) == ["clicks-value", "orders%-value", "orders-value", ":.staging:orders-value"]
 
         async def listed(context: str | None, prefix: str, skipped: int = 0, limit: int = 100) -> list[str]:
-            found = await store.list_subjects(context, prefix, deleted=Deleted.WITHOUT, skipped=skipped, limit=limit)
-            return [str(each) for each in found]
+            result = await store.list_subjects(context, prefix, deleted=Deleted.WITHOUT, skipped=skipped, limit=limit)
+            return [str(each) for each in result]
 
         assert await listed(DEFAULT_CONTEXT, "orders") == ["orders%-value", "orders-value"]
         assert await listed(DEFAULT_CONTEXT, "orders%") == ["orders%-value"]
@@ -333,10 +333,10 @@ class SchemaContract(MetadataScene):
         await store.delete_version(ORDERS_VALUE, 3, permanent=False)
 
         async def listed(with_deleted: bool, latest_only: bool) -> list[tuple[str, int]]:
-            found = await store.list_versions(
+            result = await store.list_versions(
                 None, "", with_deleted=with_deleted, latest_only=latest_only, skipped=0, limit=9
             )
-            return [(each.subject.context, each.version) for each in found]
+            return [(each.subject.context, each.version) for each in result]
 
         assert await listed(False, False) == [(".", 1), (".", 2), (".staging", 1)]
         assert await listed(True, False) == [(".", 1), (".", 2), (".", 3), (".staging", 1)]
@@ -386,5 +386,5 @@ class SchemaContract(MetadataScene):
         await store.set_mode(Subject(DEFAULT_CONTEXT, ""), Mode.READONLY)
         await store.set_mode(STAGED, Mode.READONLY)
         await store.drop_modes(DEFAULT_CONTEXT)
-        found = await store.schema_rules([ORDERS_VALUE, Subject(DEFAULT_CONTEXT, ""), STAGED])
-        assert [each.mode for each in found] == [None, Mode.READONLY, Mode.READONLY]
+        result = await store.schema_rules([ORDERS_VALUE, Subject(DEFAULT_CONTEXT, ""), STAGED])
+        assert [each.mode for each in result] == [None, Mode.READONLY, Mode.READONLY]

@@ -44,8 +44,8 @@ class SegmentContract(MetadataScene):
     async def test_runs_are_listed_backwards_from_an_offset(self, ready: MetadataStore) -> None:
         [state] = await lead(ready, ALICE, part(0))
         await publish(ready, ALICE, state, 10, 20, 30)
-        found = await ready.runs_before(part(0), before=21, limit=9)
-        assert [(run.base, run.end) for run in found] == [(20, 30), (10, 20), (0, 10)]
+        result = await ready.runs_before(part(0), before=21, limit=9)
+        assert [(run.base, run.end) for run in result] == [(20, 30), (10, 20), (0, 10)]
         assert [run.base for run in await ready.runs_before(part(0), before=20, limit=1)] == [10]
         assert list(await ready.runs_before(part(0), before=0, limit=9)) == []
 
@@ -87,15 +87,15 @@ class SegmentContract(MetadataScene):
         for number in range(6):
             runs = [run_of(state, number * 10, number * 10 + 10, f"k{number}") for state in states[:2]]
             await ready.commit_segments(ALICE, [commit_of(f"k{number}", *runs)])
-        wanted = {part(1): 25, part(0): 0, part(2): 0, part(7): 0}
+        expected = {part(1): 25, part(0): 0, part(2): 0, part(7): 0}
         for limit in (1, 3, 100):
-            found = await ready.runs_of(wanted, limit=limit)
+            result = await ready.runs_of(expected, limit=limit)
             one_by_one = [
                 run
                 for partition in (part(0), part(1))
-                for run in await ready.runs(partition, from_offset=wanted[partition], limit=limit)
+                for run in await ready.runs(partition, from_offset=expected[partition], limit=limit)
             ]
-            assert list(found) == one_by_one
+            assert list(result) == one_by_one
         assert list(await ready.runs_of({}, limit=5)) == []
         assert list(await ready.runs_of({part(0): 60}, limit=5)) == []
 
@@ -257,11 +257,11 @@ class SegmentContract(MetadataScene):
         [state] = await lead(ready, ALICE, part(0))
         await ready.commit_segments(ALICE, [commit_of("k", *(run_of(state, n, n + 1, "k") for n in range(many)))])
         for page in (999, 1250):
-            found: list[int] = []
-            while runs := await ready.runs(part(0), from_offset=len(found), limit=page):
+            results: list[int] = []
+            while runs := await ready.runs(part(0), from_offset=len(results), limit=page):
                 assert len(runs) <= page
-                found += [run.base for run in runs]
-            assert found == list(range(many))
+                results += [run.base for run in runs]
+            assert results == list(range(many))
 
     async def test_pages_of_runs_go_on_while_those_behind_are_replaced(self, ready: MetadataStore) -> None:
         [state] = await lead(ready, ALICE, part(0))
@@ -314,8 +314,8 @@ class SegmentContract(MetadataScene):
         runs = [replace(run_of(state, n, n + 1, "k"), max_timestamp_ms=each) for n, each in enumerate(late)]
         commit = commit_of("k", *runs)
         await ready.commit_segments(ALICE, [commit])
-        found = [await ready.latest_run(part(0), from_offset=start) for start in range(5)]
-        assert found == [commit.runs[1], commit.runs[1], commit.runs[2], commit.runs[3], None]
+        results = [await ready.latest_run(part(0), from_offset=start) for start in range(5)]
+        assert results == [commit.runs[1], commit.runs[1], commit.runs[2], commit.runs[3], None]
 
     async def test_an_epoch_ends_where_its_last_run_ends(self, ready: MetadataStore) -> None:
         epochs: list[int] = []
@@ -327,10 +327,10 @@ class SegmentContract(MetadataScene):
             await ready.release(BOB, [part(0)])
             epochs.append(state.epoch)
         first, second, third = epochs
-        for asked, epoch, end in ((first, first, 10), (first + 1, first, 10), (second, second, 20), (99, third, 30)):
-            found = await ready.epoch_end(part(0), asked)
-            assert found is not None
-            assert (found.epoch, found.end) == (epoch, end)
+        for request, epoch, end in ((first, first, 10), (first + 1, first, 10), (second, second, 20), (99, third, 30)):
+            result = await ready.epoch_end(part(0), request)
+            assert result is not None
+            assert (result.epoch, result.end) == (epoch, end)
         assert await ready.epoch_end(part(0), first - 1) is None
         assert await ready.epoch_end(part(1), 99) is None
 

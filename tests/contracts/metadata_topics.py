@@ -53,8 +53,8 @@ class TopicContract(MetadataScene):
         async def add(name: str) -> None:
             seen = topic().overrides
             while name not in seen:
-                wanted = {**seen, name: "1"}
-                seen = (await ready.alter_topic(ORDERS, expected=seen, overrides=wanted)).overrides
+                expected = {**seen, name: "1"}
+                seen = (await ready.alter_topic(ORDERS, expected=seen, overrides=expected)).overrides
 
         names = [f"setting-{number}" for number in range(16)]
         await asyncio.gather(*map(add, names))

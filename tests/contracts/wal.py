@@ -23,10 +23,10 @@ MakeWals = Callable[..., WalFactory]
 
 async def read_all(wals: WalFactory, session: SessionId = FIRST, *, start: int = 0) -> list[WalEntry]:
     async with wals.read(session, start=start) as reading:
-        found = [plain(each) async for each in reading.entries()]
+        results = [plain(each) async for each in reading.entries()]
         assert reading.damage.is_clean
-        assert reading.damage.entries == len(found)
-        return found
+        assert reading.damage.entries == len(results)
+        return results
 
 
 class WalContract:
@@ -48,10 +48,10 @@ class WalContract:
 
         await asyncio.gather(*(appender(number) for number in range(50)))
         await wal.aclose(remove=False)
-        found = await read_all(wals())
-        assert len(found) == 1000
+        result = await read_all(wals())
+        assert len(result) == 1000
         for number in range(50):
-            assert [e.base for e in found if e.partition.partition == number] == list(range(20))
+            assert [e.base for e in result if e.partition.partition == number] == list(range(20))
 
     async def test_appends_of_one_turn_share_a_commit_that_nobody_can_cancel(self, wals: MakeWals) -> None:
         wal = await wals().open(FIRST)
@@ -88,7 +88,7 @@ class WalContract:
         assert wal.pending_bytes == 0
         await wal.append([entry(2, bytes(1000))])
         await wal.aclose(remove=False)
-        assert [found.base for found in await read_all(wals())] == [0, 1, 2]
+        assert [each.base for each in await read_all(wals())] == [0, 1, 2]
 
     async def test_nothing_is_lost_that_was_not_flushed(self, wals: MakeWals) -> None:
         wal = await wals(file_bytes=10_000, window_bytes=300).open(FIRST)
@@ -101,9 +101,9 @@ class WalContract:
         start = wal.first_retained
         await wal.delete_below(start)
         await wal.aclose(remove=False)
-        found = await read_all(wals(), start=start)
-        assert {e.base for e in found if e.partition == CLICKS} >= set(range(20, 30))
-        assert len(found) == len(set(found))
+        result = await read_all(wals(), start=start)
+        assert {e.base for e in result if e.partition == CLICKS} >= set(range(20, 30))
+        assert len(result) == len(set(result))
 
     async def test_what_is_needed_never_goes_back(self, wals: MakeWals) -> None:
         wal = await wals(window_bytes=300).open(FIRST)

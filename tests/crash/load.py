@@ -104,17 +104,17 @@ def read_everything(bootstrap: str) -> dict[int, list[tuple[int, bytes]]]:
         starts = [TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)]
         ends = {part.partition: end_of(consumer, part) for part in starts}
         consumer.assign(starts)
-        found: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
+        results: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
         missing = {number for number, end in ends.items() if end > 0}
         while missing:
             message = consumer.poll(30)
             assert message is not None, f"nothing came within 30 s; missing={missing} ends={ends}"
             for each in (message, *consumer.consume(num_messages=10_000, timeout=0.05)):
                 partition, offset, value = place_of(each)
-                found[partition].append((offset, value))
+                results[partition].append((offset, value))
                 if offset + 1 >= ends[partition]:
                     missing.discard(partition)
-        return found
+        return results
     finally:
         consumer.close()
 

@@ -49,11 +49,11 @@ async def bucket(tmp_path: Path) -> AsyncIterator[ObjectStore]:
 async def until_shared(http: httpx.AsyncClient, pair: Pair) -> None:
     """Until the first agent knows that partitions are the other one's to lead, too."""
     for _ in range(200):
-        told = (await http.get(f"http://{pair.first.http}/v1/partitions", params={"topic": "orders"})).json()
-        if len({each["owner"] for each in told["partitions"]} - {None}) == 2:
+        response = (await http.get(f"http://{pair.first.http}/v1/partitions", params={"topic": "orders"})).json()
+        if len({each["owner"] for each in response["partitions"]} - {None}) == 2:
             return
         await asyncio.sleep(0.1)
-    raise AssertionError(f"one agent is to lead everything: {told}")
+    raise AssertionError(f"one agent is to lead everything: {response}")
 
 
 async def until_read(http: httpx.AsyncClient, agent: LiveAgent, name: TopicPartition) -> list[str]:
@@ -93,13 +93,13 @@ async def test_the_other_agent_answers_a_commit_whose_coordinator_was_killed(
             await http.post(f"http://{pair.first.http}/v1/commits", json=body)
         assert pair.trap.sprung == 1
         async with asyncio.timeout(ENDS_S):
-            told = await committed(http, [pair.second], body)
-        assert told["replayed"] is replayed
-        assert sorted(each["partition"] for each in told["placed"]) == list(range(PARTITIONS))
+            result = await committed(http, [pair.second], body)
+        assert result["replayed"] is replayed
+        assert sorted(each["partition"] for each in result["placed"]) == list(range(PARTITIONS))
         for name in NAMES:
             assert await until_read(http, pair.second, name) == [str(name.partition)]
         async with asyncio.timeout(ENDS_S), Client(pair.second.http) as client:
-            found = [record.text() async for record in client.consume("orders", until="end")]
-        assert sorted(found) == sorted(str(name.partition) for name in NAMES)
+            results = [record.text() async for record in client.consume("orders", until="end")]
+        assert sorted(results) == sorted(str(name.partition) for name in NAMES)
         again = await committed(http, [pair.second], body)
-        assert (again["replayed"], again["placed"]) == (True, told["placed"])
+        assert (again["replayed"], again["placed"]) == (True, result["placed"])

@@ -41,15 +41,15 @@ def produce(agent: LiveAgent, values: list[bytes]) -> dict[bytes, int]:
 def consume(agent: LiveAgent, expected: int) -> dict[bytes, int]:
     consumer = Consumer({"bootstrap.servers": agent.bootstrap, "group.id": "none", "enable.auto.commit": False})
     consumer.assign([TopicPartition("orders", 0, 0)])
-    found: dict[bytes, int] = {}
+    result: dict[bytes, int] = {}
     try:
-        while len(found) < expected:
+        while len(result) < expected:
             messages = consumer.consume(expected, timeout=30)
-            assert messages, f"only {len(found)} records came back"
-            found |= {message.value() or b"": message.offset() or 0 for message in messages}
+            assert messages, f"only {len(result)} records came back"
+            result |= {message.value() or b"": message.offset() or 0 for message in messages}
     finally:
         consumer.close()
-    return found
+    return result
 
 
 def test_a_log_that_lost_an_object_is_recovered_around_it_and_kept(tmp_path: Path) -> None:
@@ -62,10 +62,10 @@ def test_a_log_that_lost_an_object_is_recovered_around_it_and_kept(tmp_path: Pat
         objects[LOST].unlink()
         agent.start()
 
-        found = consume(agent, len(acked) - 1)
-        lost = {value: offset for value, offset in acked.items() if value not in found}
+        result = consume(agent, len(acked) - 1)
+        lost = {value: offset for value, offset in acked.items() if value not in result}
         assert len(lost) == 1
-        assert found == {value: offset for value, offset in acked.items() if value not in lost}
+        assert result == {value: offset for value, offset in acked.items() if value not in lost}
         (offset,) = produce(agent, [b"later"]).values()
         assert offset > max(acked.values())
         assert all(path.exists() for path in objects if path != objects[LOST])

@@ -52,8 +52,8 @@ def test_a_full_disk_loses_nothing(small_disk: Path, killed: bool) -> None:
             time.sleep(0.05)
         producer.stop()
         assert not ledger.refused, ledger.refused[:5]
-        found = read_everything(agent.bootstrap)
-        check(ledger, found, idempotent={"idempotent"})
+        result = read_everything(agent.bootstrap)
+        check(ledger, result, idempotent={"idempotent"})
 
 
 def wait_until_stuck(ledger: Ledger) -> None:

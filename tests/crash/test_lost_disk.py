@@ -87,8 +87,8 @@ def given_up(agents: list[LiveAgent]) -> float:
 
 def busiest(agents: list[LiveAgent]) -> tuple[LiveAgent, list[LiveAgent]]:
     """The agent that leads most, and the others."""
-    found = max(agents, key=lambda agent: metric(agent, "open_partitions"))
-    return found, [agent for agent in agents if agent is not found]
+    result = max(agents, key=lambda agent: metric(agent, "open_partitions"))
+    return result, [agent for agent in agents if agent is not result]
 
 
 def test_what_was_acknowledged_on_disks_that_went_away_is_there_at_least_once(agents: list[LiveAgent]) -> None:

@@ -59,8 +59,8 @@ async def committed(http: httpx.AsyncClient, agents: list[LiveAgent], body: dict
             await asyncio.sleep(0.1)
             continue
         if answer.status_code == 200:
-            told: dict[str, Any] = answer.json()
-            return told
+            response: dict[str, Any] = answer.json()
+            return response
         assert answer.status_code in (429, 503), answer.text
         await asyncio.sleep(0.1)
     raise AssertionError("the commit never happened")
@@ -90,14 +90,14 @@ async def test_a_commit_happens_once_whoever_is_killed_in_the_middle_of_it(
             values = {name: [f"{epoch}-{name.partition}-{n}".encode() for n in range(3)] for name in NAMES}
             body = body_of(await written(writer, bucket, values, epoch=epoch), progress={"epoch": epoch})
             victim = agents[epoch % AGENTS]
-            asked = asyncio.ensure_future(http.post(f"http://{victim.http}/v1/commits", json=body))
+            pending = asyncio.ensure_future(http.post(f"http://{victim.http}/v1/commits", json=body))
             await asyncio.sleep(chance.uniform(0.0, 0.08))
             victim.kill()
-            await asyncio.gather(asked, return_exceptions=True)
+            await asyncio.gather(pending, return_exceptions=True)
             others = [agent for agent in agents if agent is not victim]
-            told = await committed(http, others, body)
-            assert sorted(each["partition"] for each in told["placed"]) == list(range(PARTITIONS))
-            for each in told["placed"]:
+            result = await committed(http, others, body)
+            assert sorted(each["partition"] for each in result["placed"]) == list(range(PARTITIONS))
+            for each in result["placed"]:
                 assert (each["base"], each["end"]) == (3 * epoch, 3 * epoch + 3)
             for name in NAMES:
                 expected[name] += [value.decode() for value in values[name]]

@@ -85,12 +85,12 @@ def produce(bootstrap: str, count: int) -> Records:
 def consumed(bootstrap: str, count: int) -> Records:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "oracle", "enable.auto.commit": False})
     consumer.assign([TopicPartition("orders", number, 0) for number in range(PARTITIONS)])
-    found: Records = {}
-    while len(found) < count and (message := consumer.poll(LIMIT_S / 2)) is not None:
+    result: Records = {}
+    while len(result) < count and (message := consumer.poll(LIMIT_S / 2)) is not None:
         assert message.error() is None, message.error()
-        found[message.partition(), message.offset()] = message.value()
+        result[message.partition(), message.offset()] = message.value()
     consumer.close()
-    return found
+    return result
 
 
 def test_a_database_restored_from_a_dump_is_refused_and_every_acknowledged_record_recovered(

@@ -40,9 +40,9 @@ async def coordinator(agents: list[LiveAgent]) -> LiveAgent:
     host, _, port = agents[0].bootstrap.rpartition(":")
     client = await Client.connect(host, int(port))
     request = FindCoordinatorRequest(key=ID, key_type=1)
-    found = await client.call(request, FindCoordinatorResponse, 2)
+    result = await client.call(request, FindCoordinatorResponse, 2)
     await client.close()
-    (agent,) = [each for each in agents if each.bootstrap == f"{found.host}:{found.port}"]
+    (agent,) = [each for each in agents if each.bootstrap == f"{result.host}:{result.port}"]
     return agent
 
 
@@ -88,7 +88,7 @@ def seen(bootstrap: str, partition: int) -> list[bytes]:
     assert plain.flush(ENDS_S) == 0
     deadline = time.monotonic() + ENDS_S
     while time.monotonic() < deadline:
-        found = read(bootstrap, TOPIC, COMMITTED, partition=partition)
-        if found[-1:] == [b"behind it"]:
-            return found[:-1]
+        result = read(bootstrap, TOPIC, COMMITTED, partition=partition)
+        if result[-1:] == [b"behind it"]:
+            return result[:-1]
     raise AssertionError(f"the transaction never ends in partition {partition}")

@@ -32,12 +32,12 @@ MANIFESTS = {f"{path.parent.name}/{path.name}": read(path) for path in FILES}
 
 
 def the(kind: str, name: str = "streamhouse") -> Manifest:
-    [found] = [
+    [result] = [
         manifest
         for key, manifest in MANIFESTS.items()
         if key.startswith("base/") and (manifest["kind"], manifest["metadata"]["name"]) == (kind, name)
     ]
-    return found
+    return result
 
 
 POD: Manifest = the("Deployment")["spec"]["template"]
@@ -46,12 +46,12 @@ POD: Manifest = the("Deployment")["spec"]["template"]
 
 def agent_environment() -> dict[str, str]:
     """What an agent of the example finds: variables of the manifest win over those of the maps, as in Kubernetes."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for name in ("base/settings.yaml", "example/store.yaml", "example/secrets.yaml"):
-        found |= MANIFESTS[name].get("data", {}) | MANIFESTS[name].get("stringData", {})
+        result |= MANIFESTS[name].get("data", {}) | MANIFESTS[name].get("stringData", {})
     for variable in AGENT["env"]:
-        found[variable["name"]] = variable.get("value", "10.1.2.3").replace("$(POD_IP)", "10.1.2.3")
-    return found
+        result[variable["name"]] = variable.get("value", "10.1.2.3").replace("$(POD_IP)", "10.1.2.3")
+    return result
 
 
 @pytest.fixture

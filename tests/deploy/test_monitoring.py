@@ -36,13 +36,13 @@ async def test_every_query_names_metrics_that_an_agent_has(tmp_path: Path) -> No
         page = (await site.http.get("/metrics")).text
     kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE))
     known = {name + end for name, kind in kinds.items() for end in _ends(kind)}
-    asked = {
+    requests = {
         name
         for query in [*(each["expr"] for each in QUERIES), *(rule["expr"] for rule in ALERTS)]
         for name in METRIC.findall(query)
     }
-    assert len(asked) > 30
-    assert sorted(asked - known) == []
+    assert len(requests) > 30
+    assert sorted(requests - known) == []
 
 
 def _ends(kind: str) -> tuple[str, ...]:

@@ -112,10 +112,10 @@ def drain_and_undo(asked: tuple[str, str], looked: tuple[str, str]) -> None:
 def examine(asked: tuple[str, str]) -> None:
     """Nothing is broken; on a busy machine a store may be slow, which is worth a warning and no more."""
     done = asked_for("doctor", "--json", *asked)
-    found = json.loads(done.stdout)
-    everything = [*found["cluster"], *(check for agent in found["agents"] for check in agent["checks"])]
+    result = json.loads(done.stdout)
+    everything = [*result["cluster"], *(check for agent in result["agents"] for check in agent["checks"])]
     warned = [check["text"] for check in everything if check["verdict"] != "ok" and "slow" not in check["text"]]
     assert warned == []
-    assert done.returncode == {"ok": 0, "warning": 1}[found["verdict"]]
-    assert [agent["node"] for agent in found["agents"]] == [1, 2, 3]
-    assert {check["name"] for check in found["cluster"]} >= {"sessions", "leases", "agreement"}
+    assert done.returncode == {"ok": 0, "warning": 1}[result["verdict"]]
+    assert [agent["node"] for agent in result["agents"]] == [1, 2, 3]
+    assert {check["name"] for check in result["cluster"]} >= {"sessions", "leases", "agreement"}

@@ -18,12 +18,12 @@ def test_a_folder_is_used_by_one_cluster_at_a_time(tmp_path: Path) -> None:
 
 
 def test_secrets_stay_the_same_and_differ_between_folders(tmp_path: Path) -> None:
-    found = []
+    results = []
     for name in ("one", "one", "two"):
         folder = ClusterDirectory(tmp_path / name)
         with folder.take():
-            found.append(folder.secrets())
-    assert found[0] == found[1] != found[2]
+            results.append(folder.secrets())
+    assert results[0] == results[1] != results[2]
 
 
 def test_what_holds_secrets_is_for_its_owner_alone(tmp_path: Path) -> None:

@@ -77,18 +77,18 @@ def sql_files(page: Path) -> list[str]:
 
 def commands(text: str) -> list[str]:
     """What is typed: behind `$`, and behind `>` where a command goes on."""
-    found: list[str] = []
+    results: list[str] = []
     for line in text.splitlines():
         if line.startswith("$ "):
-            found.append(line[2:])
+            results.append(line[2:])
         elif line.startswith("> ") or line == ">":
-            found[-1] += "\n" + line[2:]
-    return found
+            results[-1] += "\n" + line[2:]
+    return results
 
 
 def shown(text: str) -> list[list[str]]:
     """What the console blocks of a page show as printed: the lines below each command, if there are any."""
-    found: list[list[str]] = []
+    results: list[list[str]] = []
     for kind, body in BLOCK.findall(text):
         below: list[str] = []
         for line in body.splitlines() if kind == "console" else ():
@@ -96,9 +96,9 @@ def shown(text: str) -> list[list[str]]:
                 below = []
             elif line.strip():
                 if not below:
-                    found.append(below)
+                    results.append(below)
                 below.append(line)
-    return found
+    return results
 
 
 def not_printed(text: str, output: str) -> list[str]:
@@ -107,12 +107,12 @@ def not_printed(text: str, output: str) -> list[str]:
     printed = [_timeless(line) for line in output.splitlines()]
     at = 0
     for lines in shown(text):
-        wanted = [_timeless(line) for line in lines]
-        starts = range(at, len(printed) - len(wanted) + 1)
-        start = next((start for start in starts if _begins(printed[start : start + len(wanted)], wanted)), None)
+        requests = [_timeless(line) for line in lines]
+        starts = range(at, len(printed) - len(requests) + 1)
+        start = next((start for start in starts if _begins(printed[start : start + len(requests)], requests)), None)
         if start is None:
             return lines
-        at = start + len(wanted)
+        at = start + len(requests)
     return []
 
 

@@ -120,12 +120,12 @@ FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 def anchors(page: Path) -> set[str]:
     """The names of a page's headings, as GitHub and the site make them."""
-    found: list[str] = []
+    results: list[str] = []
     for heading in HEADING.findall(FENCED.sub("", page.read_text())):
         text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
         name = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
-        found.append(f"{name}-{found.count(name)}" if name in found else name)
-    return set(found)
+        results.append(f"{name}-{results.count(name)}" if name in results else name)
+    return set(results)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

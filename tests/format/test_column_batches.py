@@ -66,10 +66,10 @@ RECORDS = st.lists(
 
 
 def bits(flags: Sequence[bool]) -> bytes:
-    found = bytearray((len(flags) + 7) // 8)
+    result = bytearray((len(flags) + 7) // 8)
     for at, flag in enumerate(flags):
-        found[at >> 3] |= flag << (at & 7)
-    return bytes(found)
+        result[at >> 3] |= flag << (at & 7)
+    return bytes(result)
 
 
 def bytes_of(fields: Sequence[bytes | None], first: int = 0) -> BytesColumn:
@@ -102,23 +102,23 @@ def columns_of(records: Sequence[NewRecord], first: int = 0) -> RecordColumns:
 
 def stored(batches: Sequence[ColumnBatch], codec: Codec = Codec.NONE) -> list[tuple[int, StoredRecord]]:
     """What a reader finds, by partition, when each partition's batches follow each other."""
-    found: list[tuple[int, StoredRecord]] = []
+    results: list[tuple[int, StoredRecord]] = []
     ends: dict[int, int] = {}
     for made in batches:
         batch = finished(made, codec=codec, base_offset=ends.get(made.partition, 0))
         ends[made.partition] = ends.get(made.partition, 0) + made.records
-        found += [(made.partition, record) for record in decode_batch(batch, limit_bytes=LIMIT)]
-    return found
+        results += [(made.partition, record) for record in decode_batch(batch, limit_bytes=LIMIT)]
+    return results
 
 
 def expected(records: Sequence[NewRecord], partitions: Sequence[int]) -> list[tuple[int, StoredRecord]]:
-    found: list[tuple[int, StoredRecord]] = []
+    results: list[tuple[int, StoredRecord]] = []
     for partition in sorted(set(partitions)):
         own = [record for record, number in zip(records, partitions, strict=True) if number == partition]
         for offset, (value, key, headers, time_ms, _) in enumerate(own):
             time_ms = NOW_MS if time_ms is None else time_ms
-            found.append((partition, StoredRecord(offset, time_ms, key, value, headers)))
-    return found
+            results.append((partition, StoredRecord(offset, time_ms, key, value, headers)))
+    return results
 
 
 @pytest.mark.parametrize("encode", ENCODERS)
@@ -202,8 +202,8 @@ def test_a_row_that_asks_for_a_partition_that_is_not_there_is_told(choose: Choos
 @needs_c
 @given(keys=st.lists(FIELDS, max_size=20), count=st.integers(1, 50), data=st.data())
 def test_c_and_python_choose_the_same_partitions(keys: list[bytes | None], count: int, data: st.DataObject) -> None:
-    wanted = st.lists(st.none() | st.integers(0, count - 1), min_size=len(keys), max_size=len(keys))
-    given_ones = data.draw(st.none() | wanted.map(lambda numbers: numbers_of("i", numbers)))
+    request = st.lists(st.none() | st.integers(0, count - 1), min_size=len(keys), max_size=len(keys))
+    given_ones = data.draw(st.none() | request.map(lambda numbers: numbers_of("i", numbers)))
     arguments = (len(keys), bytes_of(keys), given_ones, count, data.draw(st.integers(0, count - 1)))
     assert partition_rows_in_c(*arguments) == partition_rows_in_python(*arguments)
 

@@ -67,8 +67,8 @@ def test_keys_are_the_same(records: list[Record], base: int) -> None:
 @given(st.binary(max_size=60), st.integers(0, 5), st.sampled_from([0, 2**63 - 1, -(2**63)]))
 def test_bytes_that_are_no_records_have_the_same_flaw(payload: bytes, count: int, base: int) -> None:
     assert keys_in_c(payload, count, base)[:2] == keys_in_python(payload, count, base)[:2]
-    wanted = RecordFilter(offsets_of([0, 1]))
-    assert filter_in_c(payload, count, 0, wanted)[:2] == filter_in_python(payload, count, 0, wanted)[:2]
+    request = RecordFilter(offsets_of([0, 1]))
+    assert filter_in_c(payload, count, 0, request)[:2] == filter_in_python(payload, count, 0, request)[:2]
 
 
 @given(
@@ -82,8 +82,8 @@ def test_what_stays_is_the_same(
     records: list[Record], base: int, stays: set[int], drop_tombstones: bool, retime_by: int | None
 ) -> None:
     payload = payload_of(build_batch(records, base_offset=base))
-    wanted = RecordFilter(offsets_of([base + each for each in stays]), drop_tombstones, retime_by)
-    assert filter_in_c(payload, len(records), base, wanted) == filter_in_python(payload, len(records), base, wanted)
+    request = RecordFilter(offsets_of([base + each for each in stays]), drop_tombstones, retime_by)
+    assert filter_in_c(payload, len(records), base, request) == filter_in_python(payload, len(records), base, request)
 
 
 @given(st.integers(-(2**70), 2**70))

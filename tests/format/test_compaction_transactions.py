@@ -131,24 +131,24 @@ ROUNDS = st.lists(st.tuples(st.lists(STEPS, max_size=12), st.sampled_from([0, DA
 def test_any_history_is_left_as_kafka_leaves_it(rounds: list[tuple[list[tuple[object, ...]], int]]) -> None:
     written = Written()
     log: list[Buffer] = []
-    told: list[AbortedTransaction] = []
+    results: list[AbortedTransaction] = []
     finals: dict[bytes | None, bytes | None] = {}
     now_ms = NOW_MS
     for steps, passed_ms in rounds:
         known, known_aborted = len(written.log), len(written.aborted)
         write(written, steps)
         log += written.log[known:]
-        told += written.aborted[known_aborted:]
+        results += written.aborted[known_aborted:]
         now_ms += passed_ms
         end = written.stable_end
-        expected = clean(entries(log), told, end=end, now_ms=now_ms, retention_ms=DAY_MS)
-        log, spent = compact(log, told, end=end, now_ms=now_ms)
+        expected = clean(entries(log), results, end=end, now_ms=now_ms, retention_ms=DAY_MS)
+        log, spent = compact(log, results, end=end, now_ms=now_ms)
         assert entries(log) == expected.log
-        told = [each for each in told if each.last_offset not in spent]
-        assert {each.last_offset for each in told}.isdisjoint(expected.spent_aborts)
+        results = [each for each in results if each.last_offset not in spent]
+        assert {each.last_offset for each in results}.isdisjoint(expected.spent_aborts)
         stable = [entry for entry in entries(written.log) if entry.base < end]
         finals = {item.key: item.value for item in committed(stable, written.aborted) if item.key in KEYS}
-        seen = committed([entry for entry in entries(log) if entry.base < end], told)
+        seen = committed([entry for entry in entries(log) if entry.base < end], results)
         assert present({item.key: item.value for item in seen}) == present(finals)
         uncommitted = [item for entry in entries(log) if entry.base < end for item in entry.items]
         assert uncommitted == seen, "after a pass nobody sees what was aborted"

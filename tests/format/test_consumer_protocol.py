@@ -26,8 +26,8 @@ def test_topics_are_found_in_every_version(topics: list[str], version: int, tail
 
 @given(st.binary(max_size=200))
 def test_other_bytes_are_no_subscription_and_do_no_harm(data: bytes) -> None:
-    found = subscribed_topics(data)
-    assert found is None or sum(len(topic.encode()) for topic in found) <= len(data)
+    result = subscribed_topics(data)
+    assert result is None or sum(len(topic.encode()) for topic in result) <= len(data)
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_an_assignment_is_read_as_it_was_written(partitions: dict[str, list[int]
 
 @given(st.binary(max_size=200))
 def test_other_bytes_are_no_assignment_and_do_no_harm(data: bytes) -> None:
-    found = assigned_partitions(data)
-    assert found is None or 4 * len(found) <= len(data)
+    result = assigned_partitions(data)
+    assert result is None or 4 * len(result) <= len(data)
 
 
 @pytest.mark.parametrize(

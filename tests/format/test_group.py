@@ -41,5 +41,5 @@ def test_another_version_is_refused() -> None:
 
 def test_fields_that_a_later_release_adds_are_passed_over() -> None:
     member = ["m", None, "c", "h", 1, 2, [["range", b"x"]], b"y", "something new"]
-    [found] = decode_members(msgspec.msgpack.encode([VERSION, [member]]))
-    assert (found.member_id, found.protocols, found.assignment) == ("m", (OfferedProtocol("range", b"x"),), b"y")
+    [result] = decode_members(msgspec.msgpack.encode([VERSION, [member]]))
+    assert (result.member_id, result.protocols, result.assignment) == ("m", (OfferedProtocol("range", b"x"),), b"y")

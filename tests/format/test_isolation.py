@@ -125,7 +125,7 @@ def test_a_reader_gets_what_a_consumer_would_and_arrives_where_it_does(
     pieces: list[Buffer] = [b"".join(log[at : at + batches_each]) for at in range(0, len(log), batches_each)]
     expected = [item.offset for item in committed(entries(log), written.aborted)]
     assert offsets_of(drop_aborted(pieces, written.aborted)) == expected
-    found = readable(pieces, written.aborted)
-    assert offsets_of(found) == expected
+    result = readable(pieces, written.aborted)
+    assert offsets_of(result) == expected
     if pieces:
-        assert iter_batches(found[-1])[-1].end == written.end
+        assert iter_batches(result[-1])[-1].end == written.end

@@ -38,32 +38,32 @@ def filter_of(keys: Sequence[bytes | None], *, codec: Codec = Codec.NONE, which:
 
 @given(KEYS, st.sampled_from(list(Codec)))
 def test_what_is_in_a_block_is_found(keys: list[bytes | None], codec: Codec) -> None:
-    found = filter_of(keys, codec=codec)
-    assert found == filter_of(keys)
-    assert all(may_hold(found, key_hash(key)) for key in keys if key is not None)
+    result = filter_of(keys, codec=codec)
+    assert result == filter_of(keys)
+    assert all(may_hold(result, key_hash(key)) for key in keys if key is not None)
     # The oracle: the bits of exactly these keys, as Parquet's filters have them.
-    words = [0] * (len(found) // 4)
+    words = [0] * (len(result) // 4)
     for key in keys:
         if key is not None:
             hashed = key_hash(key)
-            bucket = ((hashed >> 32) * (len(found) // 32)) >> 32
+            bucket = ((hashed >> 32) * (len(result) // 32)) >> 32
             for number, salt in enumerate(key_filter._SALTS):
                 words[bucket * 8 + number] |= 1 << ((hashed % 2**32 * salt % 2**32) >> 27)
-    assert found == struct.pack(f"<{len(words)}I", *words)
+    assert result == struct.pack(f"<{len(words)}I", *words)
 
 
 def test_one_block_in_a_hundred_is_read_in_vain() -> None:
-    found = filter_of([b"key-%d" % n for n in range(5000)])
-    assert len(found) == pytest.approx(5000 * BITS_PER_KEY / 8, abs=32)
-    wrong = sum(may_hold(found, key_hash(b"other-%d" % n)) for n in range(20_000))
+    result = filter_of([b"key-%d" % n for n in range(5000)])
+    assert len(result) == pytest.approx(5000 * BITS_PER_KEY / 8, abs=32)
+    wrong = sum(may_hold(result, key_hash(b"other-%d" % n)) for n in range(20_000))
     assert wrong < 20_000 * 0.02
 
 
 def test_the_size_follows_the_different_keys_not_the_records() -> None:
     chance = random.Random(1)
-    found = filter_of([b"key-%d" % chance.randrange(100) for _ in range(5000)])
-    assert len(found) <= 2 * 32 * (100 * BITS_PER_KEY // 256 + 1)
-    assert not all(may_hold(found, key_hash(b"other-%d" % n)) for n in range(100))
+    result = filter_of([b"key-%d" % chance.randrange(100) for _ in range(5000)])
+    assert len(result) <= 2 * 32 * (100 * BITS_PER_KEY // 256 + 1)
+    assert not all(may_hold(result, key_hash(b"other-%d" % n)) for n in range(100))
 
 
 def test_hashes_are_those_of_murmur_hash_64a() -> None:
@@ -102,8 +102,8 @@ def test_a_block_that_expands_too_much_has_no_filter(
 
 @given(st.binary(max_size=200), st.integers(0, 40))
 def test_bytes_that_are_no_records_have_no_filter(payload: bytes, count: int) -> None:
-    found = _records.filter_hashes(payload, count)
-    assert found is None or len(found) <= 8 * count
+    result = _records.filter_hashes(payload, count)
+    assert result is None or len(result) <= 8 * count
 
 
 def test_damaged_filters_are_noticed() -> None:

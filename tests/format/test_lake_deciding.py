@@ -21,12 +21,12 @@ def kept(
 ) -> StoredDefinitions:
     """What agents keep once these tables were made; `but` are definitions of others."""
     changes = [change for table in tables for change in changes_of(Path("t.sql"), statements_of(table))]
-    found: dict[str, dict[str, Any]] = {"table": {}, "pipeline": {}}
+    result: dict[str, dict[str, Any]] = {"table": {}, "pipeline": {}}
     for change in changes:
-        found[change.what][change.name] = {"name": change.name, **(change.body or {})}
+        result[change.what][change.name] = {"name": change.name, **(change.body or {})}
     named = [{"name": each, "connector": "topic"} for each in topics]
     return StoredDefinitions(
-        tables={**{each["name"]: each for each in (*named, *but)}, **found["table"]}, pipelines=found["pipeline"]
+        tables={**{each["name"]: each for each in (*named, *but)}, **result["table"]}, pipelines=result["pipeline"]
     )
 
 
@@ -62,8 +62,8 @@ def test_a_table_that_is_as_it_is_asked_for_is_left_alone() -> None:
     for settings in ({}, {"location": "/lake/orders_lake"}, {"commit_interval_ms": "60000", "name": "orders_lake"}):
         assert reconcile([topic(format="iceberg", **settings)], kept(LAKE)).make == ()
     keyed = replace(LAKE, mode="upsert", key=("a", "b"), options={"partition_by": "day(ts)"})
-    asked = topic(format="iceberg", mode="upsert", key="a,b", partition_by="day(ts)")
-    assert reconcile([asked], kept(keyed)).make == ()
+    request = topic(format="iceberg", mode="upsert", key="a,b", partition_by="day(ts)")
+    assert reconcile([request], kept(keyed)).make == ()
 
 
 def test_another_commit_interval_changes_the_table() -> None:
@@ -110,8 +110,8 @@ def test_a_name_that_means_something_else_is_refused() -> None:
 
 def test_of_two_topics_that_want_one_name_the_first_has_it() -> None:
     of_dots = replace(LAKE, name="a_b_lake", topic="a.b", settings_of="a.b")
-    asked = [topic("a.b", format="iceberg"), topic("a-b", format="iceberg")]
-    decision = reconcile(asked, kept(of_dots, topics=("a.b", "a-b")))
+    requests = [topic("a.b", format="iceberg"), topic("a-b", format="iceberg")]
+    decision = reconcile(requests, kept(of_dots, topics=("a.b", "a-b")))
     assert decision.make == ()
     assert "made by the settings of a.b" in decision.refused["a-b"]
     assert "a.b" not in decision.refused
@@ -143,8 +143,8 @@ def test_a_refused_change_ends_nothing() -> None:
 
 
 def test_with_another_name_the_old_table_ends_before_the_new_one_begins() -> None:
-    asked, at = [topic(format="iceberg", name="orders_now")], kept(LAKE)
-    first = reconcile(asked, at)
+    request, at = [topic(format="iceberg", name="orders_now")], kept(LAKE)
+    first = reconcile(request, at)
     assert (first.make, first.unwanted) == ((), frozenset({"orders_lake"}))
-    assert reconcile(asked, at, unwanted_before=first.unwanted).drop == ("orders_lake",)
-    assert [each.name for each in reconcile(asked, kept()).make] == ["orders_now"]
+    assert reconcile(request, at, unwanted_before=first.unwanted).drop == ("orders_lake",)
+    assert [each.name for each in reconcile(request, kept()).make] == ["orders_now"]

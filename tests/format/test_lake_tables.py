@@ -18,9 +18,9 @@ def kept(table: LakeTableSpec) -> LakeTableSpec:
     definition, writer = parse(statements_of(table))
     assert isinstance(definition, CreateTable)
     assert isinstance(writer, CreatePipeline)
-    told: dict[str, Any] = {"options": dict(writer.options), "key": list(table.key), "text": writer.text}
+    body: dict[str, Any] = {"options": dict(writer.options), "key": list(table.key), "text": writer.text}
     made = definition.table
-    return stored_table({"name": made.name, "connector": made.connector.value, "options": dict(made.options)}, told)
+    return stored_table({"name": made.name, "connector": made.connector.value, "options": dict(made.options)}, body)
 
 
 @pytest.mark.parametrize(
@@ -67,11 +67,11 @@ def test_a_table_that_nobody_writes_has_neither_topic_nor_key_to_differ_in() -> 
 
 @pytest.mark.parametrize("text", ["SELECT id FROM STREAM(`orders`)", "SELECT * FROM STREAM(`orders`) WHERE id > 1"])
 def test_a_pipeline_that_somebody_wrote_is_not_taken_for_a_topic(text: str) -> None:
-    told = {"text": f"CREATE PIPELINE lake AS INSERT INTO lake {text}", "options": {}, "key": []}
-    assert stored_table({"name": "lake", "connector": "iceberg"}, told).topic == OTHER_QUERY
+    body = {"text": f"CREATE PIPELINE lake AS INSERT INTO lake {text}", "options": {}, "key": []}
+    assert stored_table({"name": "lake", "connector": "iceberg"}, body).topic == OTHER_QUERY
 
 
 def test_a_table_of_before_that_had_rows_of_nulls_is_still_the_same_table() -> None:
-    told = {"text": "CREATE PIPELINE lake AS INSERT INTO lake SELECT * FROM STREAM(`orders`)", "options": {}, "key": []}
-    there = stored_table({"name": "lake", "connector": "iceberg", "options": {"location": "/lake/orders"}}, told)
+    body = {"text": "CREATE PIPELINE lake AS INSERT INTO lake SELECT * FROM STREAM(`orders`)", "options": {}, "key": []}
+    there = stored_table({"name": "lake", "connector": "iceberg", "options": {"location": "/lake/orders"}}, body)
     assert differences(there, TABLE) == []

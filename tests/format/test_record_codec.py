@@ -274,11 +274,11 @@ def test_headers_beyond_the_limit_are_no_objects(decode: Decode) -> None:
 def test_a_batch_of_countless_schema_ids_is_not_scanned_to_its_end(scan: Callable[..., ScannedIds]) -> None:
     values = [b"\0" + struct.pack(">i", 7 * n) for n in range(MAX_SCHEMA_IDS + 1)]
     enough, more = (payload_of([NewRecord(value) for value in values[:count]]) for count in (-1, len(values)))
-    found = scan(enough, MAX_SCHEMA_IDS, False).ids
-    assert (len(found.ids), found.is_cut) == (MAX_SCHEMA_IDS, False)
-    flaw, record, found = scan(more, len(values), False)
-    assert (flaw, record, len(found.ids), found.is_cut) == (FieldError.NONE, MAX_SCHEMA_IDS, MAX_SCHEMA_IDS, True)
-    assert found.ids[7 * 500] == 500
+    result = scan(enough, MAX_SCHEMA_IDS, False).ids
+    assert (len(result.ids), result.is_cut) == (MAX_SCHEMA_IDS, False)
+    flaw, record, result = scan(more, len(values), False)
+    assert (flaw, record, len(result.ids), result.is_cut) == (FieldError.NONE, MAX_SCHEMA_IDS, MAX_SCHEMA_IDS, True)
+    assert result.ids[7 * 500] == 500
 
 
 @pytest.mark.parametrize("decode", DECODERS)

@@ -241,8 +241,8 @@ def test_the_search_for_records_to_blame_ends_where_they_have_too_many_headers()
         seen.append(record)
         return True
 
-    found = find_records(batch, read_header(batch), matches, among=1000, limit_bytes=32 << 20)
-    assert found == list(range(JUDGED_HEADERS // MAX_RECORD_HEADERS)) == list(range(len(seen)))
+    result = find_records(batch, read_header(batch), matches, among=1000, limit_bytes=32 << 20)
+    assert result == list(range(JUDGED_HEADERS // MAX_RECORD_HEADERS)) == list(range(len(seen)))
 
 
 def test_records_become_objects_as_they_are_asked_for() -> None:

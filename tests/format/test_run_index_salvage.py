@@ -54,11 +54,11 @@ def test_entries_that_are_salvaged_find_every_block_where_it_is() -> None:
     salvaged = 0
     for bit in range(len(INDEX) * 8):
         try:
-            found = salvage_blocks(flipped(bit), position=POSITION, length=LENGTH)
+            result = salvage_blocks(flipped(bit), position=POSITION, length=LENGTH)
         except CorruptObject:
             assert 64 <= bit // 8 < SNAPSHOT_AT
             continue
-        assert [(entry.position, entry.stored_bytes) for entry in found] == places
+        assert [(entry.position, entry.stored_bytes) for entry in result] == places
         salvaged += 1
     assert salvaged > len(SNAPSHOT) * 8
 

@@ -75,7 +75,7 @@ def test_a_block_is_found_for_every_offset(run: RunInput, block_bytes: int) -> N
         for offset in (span.base, span.end - 1):
             block = index.blocks[index.block_for(offset - index.stored_base)]
             raw = decode_block(block_bytes_of(data, block), block, key=KEY)
-            assert any(found.base <= offset < found.end for found in iter_batches(raw))
+            assert any(each.base <= offset < each.end for each in iter_batches(raw))
     assert index.block_for(run.end - run.base) == len(index.blocks)
 
 

@@ -88,8 +88,8 @@ def test_a_golden_filter_knows_its_keys() -> None:
     keyed, keyless = (filters_of(data, entry) for entry in directory_of(data).runs)
     assert keyed is not None
     assert keyless is not None
-    found = [[number for number in range(len(keyed)) if keyed.may_hold(number, key_hash(key))] for key in KEYS]
-    assert found == [[0], [0], [1], [1], [2], [2]]
+    results = [[number for number in range(len(keyed)) if keyed.may_hold(number, key_hash(key))] for key in KEYS]
+    assert results == [[0], [0], [1], [1], [2], [2]]
     assert all(keyed.may_hold(number, key_hash(b"all")) for number in range(len(keyed)))
     assert not any(keyless.may_hold(number, key_hash(b"all")) for number in range(len(keyless)))
 
@@ -103,12 +103,12 @@ def test_a_compressed_segment_is_laid_out_as_before() -> None:
 @pytest.mark.parametrize(("name", "kinds"), [("raw-v1.segment", [{RAW}, {RAW}]), ("lz4-v1.segment", [{LZ4}, {RAW}])])
 def test_golden_files_hold_the_kinds_of_blocks_that_they_are_named_for(name: str, kinds: list[set[int]]) -> None:
     data = (GOLDEN / name).read_bytes()
-    found = []
+    results = []
     for entry in directory_of(data).runs:
         index = decode_run_index(data[entry.index_position : entry.index_position + entry.index_length])
         assert len(index.blocks) > 1
-        found.append({block.codec for block in index.blocks})
-    assert found == kinds
+        results.append({block.codec for block in index.blocks})
+    assert results == kinds
 
 
 def test_a_golden_producer_snapshot_reads_as_it_was_meant() -> None:

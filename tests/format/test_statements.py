@@ -55,52 +55,52 @@ def test_every_statement_knows_where_it_stands() -> None:
 
 
 def test_a_table_has_columns_a_key_and_options() -> None:
-    found = parse(FILE)[0]
-    assert isinstance(found, CreateTable)
-    assert found.table.columns == (
+    result = parse(FILE)[0]
+    assert isinstance(result, CreateTable)
+    assert result.table.columns == (
         Column(name="id", type="BIGINT"),
         Column(name="lines", type="ARRAY<STRUCT<sku: STRING, price: DECIMAL(9, 2)>>"),
         Column(name="at", type="TIMESTAMP"),
     )
-    assert (found.table.connector, found.table.key) == (Connector.TOPIC, ("id", "at"))
-    assert found.table.options == {"topic": "shop.orders", "format": "json"}
-    assert found.table.text == found.text
+    assert (result.table.connector, result.table.key) == (Connector.TOPIC, ("id", "at"))
+    assert result.table.options == {"topic": "shop.orders", "format": "json"}
+    assert result.table.text == result.text
 
 
 def test_a_table_needs_no_columns() -> None:
-    found = only("CREATE TABLE IF NOT EXISTS seen WITH (connector = console)")
-    assert isinstance(found, CreateTable)
-    assert found.if_not_exists
-    assert (found.table.columns, found.table.key, found.table.connector) == (None, (), Connector.CONSOLE)
+    result = only("CREATE TABLE IF NOT EXISTS seen WITH (connector = console)")
+    assert isinstance(result, CreateTable)
+    assert result.if_not_exists
+    assert (result.table.columns, result.table.key, result.table.connector) == (None, (), Connector.CONSOLE)
 
 
 def test_a_column_may_be_the_key_itself() -> None:
-    found = only("CREATE TABLE t (id BIGINT PRIMARY KEY, n INT) WITH (connector = 'topic')")
-    assert isinstance(found, CreateTable)
-    assert found.table.key == ("id",)
+    result = only("CREATE TABLE t (id BIGINT PRIMARY KEY, n INT) WITH (connector = 'topic')")
+    assert isinstance(result, CreateTable)
+    assert result.table.key == ("id",)
 
 
 def test_a_pipeline_has_a_target_options_and_a_select() -> None:
-    found = parse(FILE)[1]
-    assert isinstance(found, CreatePipeline)
-    assert (found.name, found.target, found.columns) == ("revenue", "revenue-per-minute", ("minute", "total"))
-    assert found.options == {"trigger": "10 seconds", "max_records_per_trigger": "500"}
-    assert found.is_replace
-    assert found.select.endswith("window(`at`, '1 minute')")
+    result = parse(FILE)[1]
+    assert isinstance(result, CreatePipeline)
+    assert (result.name, result.target, result.columns) == ("revenue", "revenue-per-minute", ("minute", "total"))
+    assert result.options == {"trigger": "10 seconds", "max_records_per_trigger": "500"}
+    assert result.is_replace
+    assert result.select.endswith("window(`at`, '1 minute')")
 
 
 @pytest.mark.parametrize("select", ["WITH a AS (SELECT 1) SELECT * FROM a", "(SELECT 1)", "FROM a SELECT b"])
 def test_a_select_may_begin_with_any_word_of_a_query(select: str) -> None:
-    found = only(f"CREATE PIPELINE p AS INSERT INTO TABLE t {select}")
-    assert isinstance(found, CreatePipeline)
-    assert (found.select, found.columns) == (select, ())
+    result = only(f"CREATE PIPELINE p AS INSERT INTO TABLE t {select}")
+    assert isinstance(result, CreatePipeline)
+    assert (result.select, result.columns) == (select, ())
 
 
 @pytest.mark.parametrize("words", ["KEY (a, b) WITH (trigger = 'once')", "WITH (trigger = 'once') KEY (a, b)"])
 def test_a_view_has_its_key_before_or_behind_its_options(words: str) -> None:
-    found = only(f"CREATE MATERIALIZED VIEW v {words} AS SELECT 1 a, 2 b")
-    assert isinstance(found, CreateView)
-    assert (found.key, found.options) == (("a", "b"), {"trigger": "once"})
+    result = only(f"CREATE MATERIALIZED VIEW v {words} AS SELECT 1 a, 2 b")
+    assert isinstance(result, CreateView)
+    assert (result.key, result.options) == (("a", "b"), {"trigger": "once"})
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,8 @@ def object_of(
 
 def found_in(data: bytes, *, sequence: int = 7) -> tuple[list[WalEntry], int]:
     """Good entries, and how many places are damaged."""
-    found = read_object(memoryview(data), session=SESSION, sequence=sequence)
-    return [plain(entry) for entry in found.entries], len(found.damage)
+    result = read_object(memoryview(data), session=SESSION, sequence=sequence)
+    return [plain(entry) for entry in result.entries], len(result.damage)
 
 
 @given(st.lists(walentries, min_size=1, max_size=8), st.integers(0, 2**64 - 1))
@@ -88,8 +88,8 @@ def test_an_object_of_an_earlier_release_is_read_and_does_not_say_so() -> None:
     """Its header ends with zeros where later ones have the number."""
     data = object_of(SMALL[:1])
     assert data[COPY_BYTES - 8 : COPY_BYTES] == bytes(8)
-    found = read_object(memoryview(data), session=SESSION, sequence=7)
-    assert (len(found.entries), found.durable_below) == (1, None)
+    result = read_object(memoryview(data), session=SESSION, sequence=7)
+    assert (len(result.entries), result.durable_below) == (1, None)
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.text(max_size=200))
@@ -97,10 +97,10 @@ def test_a_seal_is_read_back(sequence: int, at_ms: int, by: str) -> None:
     seal = Seal(session=SESSION, sequence=sequence, by=by, at_ms=at_ms)
     data = encode_seal(seal)
     assert len(data) == SEAL_BYTES
-    found = decode_seal(memoryview(data), session=SESSION, sequence=sequence)
-    assert found is not None
-    assert replace(found, by="") == replace(seal, by="")
-    assert by.encode().startswith(found.by.encode()) or len(by.encode()) > 90
+    result = decode_seal(memoryview(data), session=SESSION, sequence=sequence)
+    assert result is not None
+    assert replace(result, by="") == replace(seal, by="")
+    assert by.encode().startswith(result.by.encode()) or len(by.encode()) > 90
 
 
 def test_the_longest_session_id_fits_into_both() -> None:
@@ -124,9 +124,9 @@ def test_data_is_never_a_seal_and_a_seal_is_never_data() -> None:
 
 def test_under_another_name_neither_is_believed() -> None:
     for session, sequence in ((SESSION, 8), (SessionId(SESSION[:-1]), 7)):
-        found = read_object(memoryview(object_of(SMALL)), session=session, sequence=sequence)
-        assert not found.entries
-        assert [(damage.position, damage.length) for damage in found.damage] == [(0, len(object_of(SMALL)))]
+        result = read_object(memoryview(object_of(SMALL)), session=session, sequence=sequence)
+        assert not result.entries
+        assert [(damage.position, damage.length) for damage in result.damage] == [(0, len(object_of(SMALL)))]
         assert decode_seal(memoryview(encode_seal(SEAL)), session=session, sequence=sequence) is None
 
 
@@ -162,9 +162,9 @@ def test_a_cut_object_keeps_its_whole_entries_and_shows_that_something_is_missin
 
 @pytest.mark.parametrize("data", [b"", b"SHOUSWOB", bytes(484), bytes(10_000)])
 def test_what_is_no_object_is_damage_as_a_whole(data: bytes) -> None:
-    found = read_object(memoryview(data), session=SESSION, sequence=7)
-    assert not found.entries
-    assert [(damage.position, damage.length) for damage in found.damage] == [(0, len(data))]
+    result = read_object(memoryview(data), session=SESSION, sequence=7)
+    assert not result.entries
+    assert [(damage.position, damage.length) for damage in result.damage] == [(0, len(data))]
 
 
 def test_zeros_in_place_of_the_last_entries_are_damage() -> None:

@@ -21,17 +21,17 @@ NUMBERS = (0, 1, -1, 2, 127, 128, 255, 2**15 - 1, -(2**15), 2**31 - 1, -(2**31),
 def corpus() -> list[bytes]:
     """Well-formed request bodies with their headers, a few for each API and version that is served."""
     assert handlers.__name__, "handlers register themselves when they are imported"
-    found: list[bytes] = []
+    results: list[bytes] = []
     for key, api in sorted(APIS.items()):
         for version in range(api.first, api.last + 1):
             header = RequestHeader(request_api_key=key, request_api_version=version, correlation_id=7, client_id="fuzz")
             head = encode_bytes(header, api.request.header_version(version))
-            found += [head + encode_bytes(each, version) for each in _samples(api.request, version)]
-    return [body for body in found if len(body) <= MAX_FRAME_BYTES]
+            results += [head + encode_bytes(each, version) for each in _samples(api.request, version)]
+    return [body for body in results if len(body) <= MAX_FRAME_BYTES]
 
 
 def _samples(request: type[Any], version: int) -> list[Any]:
-    found: list[Any] = []
+    results: list[Any] = []
 
     @settings(
         max_examples=SAMPLES,
@@ -43,10 +43,10 @@ def _samples(request: type[Any], version: int) -> list[Any]:
     )
     @given(messages(request, version))
     def collect(message: Any) -> None:
-        found.append(message)
+        results.append(message)
 
     collect()
-    return found
+    return results
 
 
 def mutated(bodies: Sequence[bytes], chance: random.Random) -> bytes:

@@ -157,14 +157,14 @@ class Cluster:
 
     def _items(self, partition: str, start: int, end: int, *, is_committed: bool) -> list[Item]:
         of = {write.value: write.transaction for write in self.history.writes}
-        found = []
+        results = []
         for offset, value in enumerate(self._logs[partition][:end]):
             if offset < start or value is None:
                 continue
             transaction = of[value]
             if not is_committed or transaction is None or self._decided.get(transaction, False):
-                found.append(Item(offset, value))
-        return found
+                results.append(Item(offset, value))
+        return results
 
     def _read(self, reader: str, partition: str, start: int, *, is_committed: bool) -> Poll:
         begun = self.tick()

@@ -48,14 +48,14 @@ class Index:
     @cached_property
     def values(self) -> dict[tuple[str, bool], dict[str | None, list[int]]]:
         """By partition and isolation: where each record stands in the last reading."""
-        found: dict[tuple[str, bool], dict[str | None, list[int]]] = {}
+        results: dict[tuple[str, bool], dict[str | None, list[int]]] = {}
         for logs, is_committed in ((self.logs, False), (self.committed_logs, True)):
             for partition, log in logs.items():
                 offsets: dict[str | None, list[int]] = defaultdict(list)
                 for item in log.items:
                     offsets[item.value].append(item.offset)
-                found[partition, is_committed] = offsets
-        return found
+                results[partition, is_committed] = offsets
+        return results
 
     def offsets_of(self, value: str, partition: str, *, is_committed: bool = False) -> list[int]:
         return self.values.get((partition, is_committed), {}).get(value, [])

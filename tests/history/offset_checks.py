@@ -41,14 +41,14 @@ def commits_are_remembered(index: Index) -> Iterator[Anomaly]:
         ended, begun, offsets = answers.get((seen.group, seen.partition), ([], [], []))
         known = bisect_left(ended, seen.begun)
         since = begun[known - 1] if known else -inf  # a commit that was over before this one began is history
-        told = f"committed of {seen.group} in {seen.partition} was told as {seen.offset}"
+        expected = f"committed of {seen.group} in {seen.partition} was told as {seen.offset}"
         if seen.offset < 0:
             if known:
-                yield Anomaly(kind=Kind.COMMIT_LOST, text=told, at=seen.begun)
+                yield Anomaly(kind=Kind.COMMIT_LOST, text=expected, at=seen.begun)
         elif not any(_may_be_told(each, since, seen.ended) for each in made[seen[:3]]):
             went_back = bool(known) and seen.offset < offsets[known - 1] and bool(made[seen[:3]])
             kind = Kind.COMMIT_WENT_BACK if went_back else Kind.COMMIT_LOST
-            yield Anomaly(kind=kind, text=f"{told}, which no commit explains", at=seen.begun)
+            yield Anomaly(kind=kind, text=f"{expected}, which no commit explains", at=seen.begun)
 
 
 def _latest_begin(commits: Iterable[Commit]) -> tuple[list[float], list[float], list[int]]:
@@ -82,7 +82,7 @@ def partitions_have_one_owner(index: Index) -> Iterator[Anomaly]:
 
 
 def _by_group(commits: Iterable[Commit]) -> dict[tuple[str, str], list[Commit]]:
-    found: dict[tuple[str, str], list[Commit]] = defaultdict(list)
+    results: dict[tuple[str, str], list[Commit]] = defaultdict(list)
     for commit in commits:
-        found[commit.group, commit.partition].append(commit)
-    return found
+        results[commit.group, commit.partition].append(commit)
+    return results

@@ -466,7 +466,7 @@ def test_finds(change: Change, found: set[Kind]) -> None:
 
 
 def test_every_kind_of_anomaly_has_a_history_that_contains_it() -> None:
-    assert {kind for found in ANOMALIES.values() for kind in found} == set(Kind)
+    assert {kind for each in ANOMALIES.values() for kind in each} == set(Kind)
 
 
 # --- what is no anomaly -------------------------------------------------------------------------------------------

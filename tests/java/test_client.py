@@ -84,9 +84,9 @@ def test_a_group_loses_nothing_while_members_come_and_go(kafka: Java, assignor: 
     """Twice is processed at most what a member had processed and could not commit before it lost the partition."""
     name = f"org.apache.kafka.clients.consumer.{assignor}"
     (line,) = kafka.program("Groups.java", f"group-{assignor}", name, "9")
-    found = re.fullmatch(r"seen=(\d+) twice=(\d+) uncommitted=(\d+) rebalances=(\d+) trouble=\[\]", line)
-    assert found is not None, line
-    seen, twice, uncommitted, rebalances = map(int, found.groups())
+    result = re.fullmatch(r"seen=(\d+) twice=(\d+) uncommitted=(\d+) rebalances=(\d+) trouble=\[\]", line)
+    assert result is not None, line
+    seen, twice, uncommitted, rebalances = map(int, result.groups())
     assert seen == 6000
     assert twice <= uncommitted
     assert rebalances > 9

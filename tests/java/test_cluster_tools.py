@@ -34,10 +34,10 @@ def test_partitions_are_reassigned_and_log_directories_add_up(
     streamhouse("produce", "orders", *map(str, range(30)), "-b", cluster.bootstrap)
     for node in (1, 2):
         assert verified(kafka, tmp_path / "plan.json", [node]) == PARTITIONS
-        told = json.loads(kafka.tool("LogDirsCommand", "--describe", "--topic-list", "orders").splitlines()[-1])
+        response = json.loads(kafka.tool("LogDirsCommand", "--describe", "--topic-list", "orders").splitlines()[-1])
         held = {
             broker["broker"]: {each["partition"]: each["size"] for each in broker["logDirs"][0]["partitions"]}
-            for broker in told["brokers"]
+            for broker in response["brokers"]
         }
         assert set(held.pop(node)) == {f"orders-{number}" for number in range(PARTITIONS)}
         assert held == {other: {} for other in held}

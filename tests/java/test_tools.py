@@ -28,8 +28,8 @@ def fill(kafka: Java, topic: str, lines: int) -> None:
 
 
 def consume(kafka: Java, topic: str, count: int, *more: str) -> list[str]:
-    wanted = ("--topic", topic, "--from-beginning", "--max-messages", str(count), "--timeout-ms", "30000")
-    return kafka.tool("consumer.ConsoleConsumer", *wanted, *more).splitlines()
+    expected = ("--topic", topic, "--from-beginning", "--max-messages", str(count), "--timeout-ms", "30000")
+    return kafka.tool("consumer.ConsoleConsumer", *expected, *more).splitlines()
 
 
 def columns(table: str) -> list[list[str]]:
@@ -67,9 +67,9 @@ def test_kafka_configs_changes_one_broker_and_all_of_them_while_they_run(kafka: 
         CONFIGS, "--alter", *every, "--add-config", "log.retention.ms=86400000,log.cleanup.policy=[delete,compact]"
     )
     kafka.tool(CONFIGS, "--alter", *this, "--add-config", "log.retention.ms=43200000")
-    told = kafka.tool(CONFIGS, "--describe", *every)
-    assert "log.retention.ms=86400000" in told
-    assert "DYNAMIC_DEFAULT_BROKER_CONFIG:log.cleanup.policy=delete,compact" in told
+    result = kafka.tool(CONFIGS, "--describe", *every)
+    assert "log.retention.ms=86400000" in result
+    assert "DYNAMIC_DEFAULT_BROKER_CONFIG:log.cleanup.policy=delete,compact" in result
     both = "DYNAMIC_BROKER_CONFIG:log.retention.ms=43200000, DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=86400000"
     assert both in kafka.tool(CONFIGS, "--describe", *this)
     topic = ("--entity-type", "topics", "--entity-name", create(kafka, "follower"))
@@ -94,8 +94,8 @@ def test_kafka_configs_finds_that_groups_users_and_clients_have_none(kafka: Java
 
 def test_what_the_console_writes_the_console_reads(kafka: Java) -> None:
     fill(kafka, create(kafka, "console", 3), 20)
-    found = consume(kafka, "console", 20, "--formatter-property", "print.key=true")
-    assert sorted(found) == sorted(f"k{n}\tv{n}" for n in range(20))
+    result = consume(kafka, "console", 20, "--formatter-property", "print.key=true")
+    assert sorted(result) == sorted(f"k{n}\tv{n}" for n in range(20))
     ends = [line.split(":") for line in kafka.tool("GetOffsetShell", "--topic", "console").splitlines()]
     assert sum(int(offset) for _, _, offset in ends) == 20
 
@@ -130,8 +130,8 @@ def test_records_are_deleted_and_sizes_told(kafka: Java, tmp_path: Path) -> None
     offsets.write_text(json.dumps({"version": 1, "partitions": [{"topic": "shortened", "partition": 0, "offset": 4}]}))
     deleted = kafka.tool("DeleteRecordsCommand", "--offset-json-file", str(offsets))
     assert re.search(r"partition: shortened-0\s+low_watermark: 4", deleted)
-    told = kafka.tool("LogDirsCommand", "--describe", "--topic-list", "shortened").splitlines()[-1]
-    (folder,) = json.loads(told)["brokers"][0]["logDirs"]
+    result = kafka.tool("LogDirsCommand", "--describe", "--topic-list", "shortened").splitlines()[-1]
+    (folder,) = json.loads(result)["brokers"][0]["logDirs"]
     (partition,) = folder["partitions"]
     assert (partition["partition"], partition["size"] > 0) == ("shortened-0", True)
 
@@ -157,8 +157,8 @@ def test_kafka_transactions_shows_what_is_under_way_and_ends_what_hangs(kafka: J
     producer.produce(topic, b"a", partition=0)
     producer.flush(30)
     listed = columns(kafka.tool(TRANSACTIONS, "list"))
-    (found,) = [row for row in listed if row[0] == "hangs"]
-    assert (found[1], found[3]) == ("1", "Ongoing")
+    (result,) = [row for row in listed if row[0] == "hangs"]
+    assert (result[1], result[3]) == ("1", "Ongoing")
     described = kafka.tool(TRANSACTIONS, "describe", "--transactional-id", "hangs")
     assert "hanging-0" in described
     place = ("--topic", topic, "--partition", "0")

@@ -114,5 +114,5 @@ def test_runs_with_an_open_transaction_and_all_behind_them_stay_as_they_are() ->
     runs = [run(0, 10), run(10, 20), run(20, 30)]
     config = parse_topic_config({"cleanup.policy": "compact"})
     for stable_end, expected in ((30, 30), (29, 20), (10, 10), (9, None)):
-        found = compact_up_to(runs, config, cleaned_to=0, now_ms=NOW_MS, stable_end=stable_end)
-        assert found == compactable_up_to(runs, config, cleaned_to=0, now_ms=NOW_MS, stable_end=stable_end) == expected
+        result = compact_up_to(runs, config, cleaned_to=0, now_ms=NOW_MS, stable_end=stable_end)
+        assert result == compactable_up_to(runs, config, cleaned_to=0, now_ms=NOW_MS, stable_end=stable_end) == expected

@@ -74,7 +74,7 @@ def test_watermarks_name_any_column() -> None:
 
 
 def test_a_lake_table_of_odd_names_is_kept_as_it_was_asked_for() -> None:
-    asked = LakeTableSpec(
+    request = LakeTableSpec(
         name="shop.orders-1",
         topic="shop.orders",
         connector="delta",
@@ -83,15 +83,20 @@ def test_a_lake_table_of_odd_names_is_kept_as_it_was_asked_for() -> None:
         key=("a,b", "it`s", "plain"),
         commit_interval="1m",
     )
-    table, pipeline = parse(statements_of(asked))
+    table, pipeline = parse(statements_of(request))
     assert isinstance(table, CreateTable)
     assert isinstance(pipeline, CreatePipeline)
-    assert table.table.options["location"] == asked.location
-    assert pipeline_options(pipeline.options).key == asked.key
-    told = {"name": table.table.name, "connector": "delta", "options": table.table.options}
-    writer = {"text": pipeline.text, "key": list(asked.key), "options": pipeline.options}
-    kept = stored_table(told, writer)
-    assert (kept.name, kept.topic, kept.location, kept.key) == (asked.name, asked.topic, asked.location, asked.key)
+    assert table.table.options["location"] == request.location
+    assert pipeline_options(pipeline.options).key == request.key
+    body = {"name": table.table.name, "connector": "delta", "options": table.table.options}
+    writer = {"text": pipeline.text, "key": list(request.key), "options": pipeline.options}
+    kept = stored_table(body, writer)
+    assert (kept.name, kept.topic, kept.location, kept.key) == (
+        request.name,
+        request.topic,
+        request.location,
+        request.key,
+    )
 
 
 def test_a_name_that_could_not_be_a_topics_is_refused_with_what_could() -> None:
@@ -104,9 +109,9 @@ def test_names_are_quoted_nowhere_else() -> None:
     tick, quote = chr(96), chr(34)
     signs = (f"{quote}{tick * 2}{quote}", f"'{tick * 2}'", f"f{quote}{tick}{{", f"'{quote * 2}'", f"F.col(f{quote}")
     source = Path(identifiers.__file__).parents[1]
-    found = {
+    result = {
         path.relative_to(source).as_posix()
         for path in (source / "spark").rglob("*.py")
         if any(sign in path.read_text() for sign in signs)
     }
-    assert found - {"spark/worker/result_formats.py"} == set()  # CSV has quotes of its own
+    assert result - {"spark/worker/result_formats.py"} == set()  # CSV has quotes of its own

@@ -17,8 +17,8 @@ def test_a_topic_is_no_table_unless_it_says_so() -> None:
 
 
 def test_a_format_is_enough() -> None:
-    asked = table_settings("web.orders-eu", ICEBERG)
-    assert asked == TableSettings(topic="web.orders-eu", name="web_orders_eu_lake", format=Connector.ICEBERG)
+    request = table_settings("web.orders-eu", ICEBERG)
+    assert request == TableSettings(topic="web.orders-eu", name="web_orders_eu_lake", format=Connector.ICEBERG)
 
 
 def test_everything_can_be_said() -> None:

@@ -154,8 +154,8 @@ def test_partitions_are_enlisted(state: TransactionState, outcome: Outcome) -> N
 def test_offsets_are_taken(state: TransactionState, plain: Outcome, beginning: Outcome) -> None:
     before = row(state)
     for begins, outcome in ((False, plain), (True, beginning)):
-        found = outcome_of(before, lambda: changes.add_offsets(before, call(), begins=begins, now_ms=NOW_MS))  # noqa: B023
-        assert found is outcome
+        result = outcome_of(before, lambda: changes.add_offsets(before, call(), begins=begins, now_ms=NOW_MS))  # noqa: B023
+        assert result is outcome
 
 
 INVALID = InvalidTransactionState
@@ -257,13 +257,13 @@ def test_a_producer_whose_time_was_up_is_told_what_happened_and_goes_on_after_an
     assert expired is not None
     over = changes.complete(expired, 5, now_ms=NOW_MS)
     assert over is not None
-    for found in (expired, over):
+    for result in (expired, over):
         with pytest.raises(InvalidTransactionState):  # not a replaced producer: there is no other
-            end(found, commit=True, bump=True)
-        assert end(found, commit=False, bump=True).producer == (7, 4)
+            end(result, commit=True, bump=True)
+        assert end(result, commit=False, bump=True).producer == (7, 4)
         for commit in (True, False):
             with pytest.raises(ProducerFenced):  # one that can't be told its next epoch
-                end(found, commit=commit, bump=False)
+                end(result, commit=commit, bump=False)
     with pytest.raises(ProducerFenced):
         changes.add_partitions(over, call(), [part(1)], limit=9, now_ms=NOW_MS)
     assert changes.init_producer(over, asked(), now_ms=NOW_MS).producer == (7, 5)

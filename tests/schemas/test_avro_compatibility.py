@@ -195,10 +195,10 @@ def schemas(draw: st.DrawFn, depth: int = 3) -> object:
 def test_a_second_library_comes_to_the_same_verdict(reader: object, writer: object) -> None:
     checker = ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
     opinion = checker.get_compatibility(make_avsc_object(reader), make_avsc_object(writer))
-    found = verdict(reader, writer)
-    assert (found == []) == (opinion.compatibility == SchemaCompatibilityType.compatible)
+    result = verdict(reader, writer)
+    assert (result == []) == (opinion.compatibility == SchemaCompatibilityType.compatible)
     kinds = {getattr(each, "value", each) for each in opinion.incompatibilities}
-    assert {kind.lower() for kind, _ in found} == {str(kind).lower() for kind in kinds}
+    assert {kind.lower() for kind, _ in result} == {str(kind).lower() for kind in kinds}
 
 
 @settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])

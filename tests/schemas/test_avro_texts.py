@@ -61,9 +61,9 @@ def refusal(schema: object, **references: str) -> tuple[str, str]:
     ],
 )
 def test_what_is_wrong_with_a_schema_is_told_with_its_place(schema: object, path: str, reason: str) -> None:
-    found = refusal(schema)
-    assert found[0] == path
-    assert reason in found[1]
+    result = refusal(schema)
+    assert result[0] == path
+    assert reason in result[1]
 
 
 @pytest.mark.parametrize(

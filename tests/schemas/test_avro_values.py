@@ -128,9 +128,9 @@ def test_what_is_written_with_ease_comes_out_in_one_form(schema: object, given: 
     ],
 )
 def test_what_does_not_fit_is_told_with_its_place(schema: object, value: object, path: str, reason: str) -> None:
-    found = refusal(schema, value)
-    assert found[0] == path
-    assert reason in found[1]
+    result = refusal(schema, value)
+    assert result[0] == path
+    assert reason in result[1]
 
 
 @pytest.mark.parametrize(

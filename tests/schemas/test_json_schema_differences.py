@@ -18,10 +18,10 @@ def changes(older: object, newer: object, *, draft: str | None = None) -> set[st
     if draft is not None:
         older, newer = ({"$schema": draft, **each} for each in (older, newer))  # type: ignore[dict-item]
     old, new = parsed(older), parsed(newer)
-    found = differences(old.node, new.node)
-    told = {(each.kind, f"#/{each.path}") for each in found if each.breaks}
-    assert {(each.kind, each.path) for each in new.incompatibilities(old)} == told
-    return {f"{'!' if each.breaks else ''}{each.kind} #/{each.path}" for each in found}
+    actual = differences(old.node, new.node)
+    result = {(each.kind, f"#/{each.path}") for each in actual if each.breaks}
+    assert {(each.kind, each.path) for each in new.incompatibilities(old)} == result
+    return {f"{'!' if each.breaks else ''}{each.kind} #/{each.path}" for each in actual}
 
 
 def closed(required: tuple[str, ...] = (), **properties: object) -> dict[str, object]:
@@ -299,16 +299,16 @@ class TestHostileSchemas:
 
             return {"definitions": {**{f"d{i}": step(i) for i in range(200)}, "d200": leaf}, **step(-1)}  # type: ignore[dict-item]
 
-        found = parsed(doubling(INT)).incompatibilities(parsed(doubling(STR)))
-        assert 1 <= len(found) <= 100
-        assert all(len(each.path) < 1_000 for each in found)
+        result = parsed(doubling(INT)).incompatibilities(parsed(doubling(STR)))
+        assert 1 <= len(result) <= 100
+        assert all(len(each.path) < 1_000 for each in result)
 
     def test_thousands_of_alternatives_get_a_verdict_in_bounded_time(self) -> None:
         def many(prefix: str) -> object:
             return {"oneOf": [closed((f"p{i}",), **{f"p{i}": {"const": f"{prefix}{i}"}}) for i in range(1_500)]}
 
-        found = parsed(many("a")).incompatibilities(parsed(many("b")))
-        assert [each.kind for each in found] == ["SCHEMA_TOO_COMPLEX"]
+        result = parsed(many("a")).incompatibilities(parsed(many("b")))
+        assert [each.kind for each in result] == ["SCHEMA_TOO_COMPLEX"]
 
     def test_patterns_of_properties_run_on_the_limited_engine(self) -> None:
         newer = {**closed(), "patternProperties": {"^(?=(a+)+b)(a+)+c$": STR, r"^(a+)+\1b$": STR}}
@@ -326,13 +326,13 @@ def test_thousands_of_names_are_not_held_against_thousands_of_patterns() -> None
 def test_a_matching_is_as_large_as_trying_everything_finds(olds: int, news: int, data: st.DataObject) -> None:
     edges = st.sets(st.integers(0, news - 1)).map(lambda chosen: dict.fromkeys(chosen))
     fits_into = data.draw(st.lists(edges, min_size=olds, max_size=olds))
-    found = largest_matching(fits_into, news)
-    assert len(set(found.values())) == len(found)
-    assert all(new in fits_into[old] for old, new in found.items())
+    result = largest_matching(fits_into, news)
+    assert len(set(result.values())) == len(result)
+    assert all(new in fits_into[old] for old, new in result.items())
     free = [*range(news), *([None] * olds)]
     orders = permutations(free, olds)
     best = max(sum(new in fits_into[old] for old, new in enumerate(order)) for order in orders)
-    assert len(found) == best
+    assert len(result) == best
 
 
 KINDS = st.sampled_from(
@@ -383,5 +383,5 @@ def test_what_fits_the_older_schema_fits_a_newer_one_that_may_follow_it(
 
 @given(json_schemas())
 def test_every_schema_may_follow_itself(schema: object) -> None:
-    found = differences(parsed(schema).node, parsed(schema).node)
-    assert not any(each.breaks for each in found)
+    result = differences(parsed(schema).node, parsed(schema).node)
+    assert not any(each.breaks for each in result)

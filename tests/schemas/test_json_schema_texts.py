@@ -123,9 +123,9 @@ class TestReferences:
         ],
     )
     def test_are_found_by_name_pointer_anchor_and_id(self, schema: object, references: dict[str, object]) -> None:
-        found = parsed(schema, **references)
-        assert fits(found, 1)
-        assert not fits(found, "a")
+        result = parsed(schema, **references)
+        assert fits(result, 1)
+        assert not fits(result, "a")
 
     def test_that_are_no_schemas_are_named(self) -> None:
         with pytest.raises(InvalidSchema) as caught:

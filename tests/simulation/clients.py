@@ -235,12 +235,12 @@ class Client:
             logs = [history.of(partition, item.name) for item, partition in known]
             befores = [log.before() for log in logs]
             open_partitions = [self.opened(broker, item.name) for item, _ in known]
-            found = await broker.fetch(
+            result = await broker.fetch(
                 [item for item, _ in known], max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s
             )
             reads: list[Read] = []
             for (item, partition), log, before, led, got in zip(
-                known, logs, befores, open_partitions, found, strict=True
+                known, logs, befores, open_partitions, result, strict=True
             ):
                 end = item.offset
                 if world.partition(item.name) == partition and self.is_same(broker, item.name, partition):

@@ -37,14 +37,14 @@ class Follower(Client):
     async def step(self, *, max_wait_s: float) -> None:
         order = list(self.positions)
         self.chance.shuffle(order)
-        wanted = [
+        requests = [
             PartitionFetch(
                 name, self.positions[name], self.chance.choice((1, 300, 5_000)), committed=self._is_committed
             )
             for name in order
         ]
         try:
-            reads = await self.fetch(wanted, max_bytes=100_000, min_bytes=1, max_wait_s=max_wait_s)
+            reads = await self.fetch(requests, max_bytes=100_000, min_bytes=1, max_wait_s=max_wait_s)
         except (StreamhouseError, Lost):
             return
         for read in reads:
@@ -109,8 +109,8 @@ class RandomReader(Client):
         log = self.history.of(partition, name)
         offset = self.chance.randint(0, log.high_watermark + 1)
         is_committed = self.world.options.transactors > 0 and self.chance.random() < 0.5
-        wanted = PartitionFetch(name, offset, self.chance.choice((1, 200, 2_000)), committed=is_committed)
-        await self.fetch([wanted], max_bytes=100_000, min_bytes=self.chance.choice((0, 1, 500)), max_wait_s=0.2)
+        request = PartitionFetch(name, offset, self.chance.choice((1, 200, 2_000)), committed=is_committed)
+        await self.fetch([request], max_bytes=100_000, min_bytes=self.chance.choice((0, 1, 500)), max_wait_s=0.2)
 
     async def _ask_bounds(self, name: TopicPartition) -> None:
         await self.call(simply(lambda broker: self._bounds(broker, name)), at=name)

@@ -77,8 +77,8 @@ class Damage(Client):
     async def _read(self, log: PartitionHistory, base: int) -> Exception | None:
         """None if the record was served; else what was said instead."""
         try:
-            wanted = [PartitionFetch(log.name, base, 1)]
-            (read,) = await self.fetch(wanted, max_bytes=100_000, min_bytes=0, max_wait_s=0)
+            requests = [PartitionFetch(log.name, base, 1)]
+            (read,) = await self.fetch(requests, max_bytes=100_000, min_bytes=0, max_wait_s=0)
         except (StreamhouseError, Lost) as error:
             return error
         if read.got.error is None and read.end > base:

@@ -194,7 +194,7 @@ class SimFiles:
         if path not in self._disk.dirs:
             raise FileNotFoundError(path)
         known = (*self._disk.dirs, *self._disk.contents)
-        return sorted(found.name for found in known if found.parent == path and found != path)
+        return sorted(each.name for each in known if each.parent == path and each != path)
 
     def remove(self, directory: Path, names: Sequence[str]) -> None:
         self._call("remove")
@@ -206,7 +206,7 @@ class SimFiles:
         self._call("remove_dir")
         if path not in self._disk.dirs:
             return
-        if any(found.parent == path for found in self._disk.contents):
+        if any(each.parent == path for each in self._disk.contents):
             raise OSError(errno.ENOTEMPTY, "directory not empty")
         del self._disk.dirs[path]
 

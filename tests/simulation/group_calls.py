@@ -61,13 +61,13 @@ class GroupClient(Client):
 
     async def join(self, ask: JoinRequest) -> JoinResult:
         async def send(broker: Broker) -> JoinResult:
-            asked = self.book.asks(self.group_id)
+            request = self.book.asks(self.group_id)
             latest = self.loop.time() + self._join_limit_s()
             joined = await broker.groups.join(self.group_id, ask)
             if self.loop.time() > latest:
                 self.history.violated(f"a join waited too long; {self.group_id} {joined} {latest}")
             self.loop.note(f"joined {self.group_id} {joined.member_id} generation={joined.generation}")
-            self.book.joined(self.group_id, asked, ask, joined)
+            self.book.joined(self.group_id, request, ask, joined)
             return joined
 
         patience_s = ask.rebalance_timeout_ms / 1000 + PATIENCE_S
@@ -83,12 +83,12 @@ class GroupClient(Client):
 
     async def sync(self, ask: SyncRequest) -> SyncResult:
         async def send(broker: Broker) -> SyncResult:
-            asked = self.book.asks(self.group_id)
+            request = self.book.asks(self.group_id)
             if ask.assignments:
                 self.book.offers(self.group_id, ask)
             synced = await broker.groups.sync(self.group_id, ask)
             self.loop.note(f"synced {self.group_id} {ask.member_id} {ask.generation} {synced.assignment.decode()}")
-            self.book.synced(self.group_id, asked, ask, synced)
+            self.book.synced(self.group_id, request, ask, synced)
             return synced
 
         return await self._ask(simply(send), across_lives=False)
@@ -105,9 +105,9 @@ class GroupClient(Client):
     def committing(self, caller: MemberRef, offsets: Mapping[TopicPartition, int]) -> Begin[None]:
         async def send(broker: Broker) -> None:
             tried = self.book.committing(self.group_id, caller, offsets)
-            told = {name: OffsetToCommit(offset=offset, metadata=tried.label) for name, offset in offsets.items()}
+            result = {name: OffsetToCommit(offset=offset, metadata=tried.label) for name, offset in offsets.items()}
             try:
-                outcomes = await broker.groups.commit(self.group_id, caller, told)
+                outcomes = await broker.groups.commit(self.group_id, caller, result)
             except StreamhouseError as error:
                 self.loop.note(f"not committed {self.group_id} {tried} {error}")
                 self.book.refused_try(tried, error)

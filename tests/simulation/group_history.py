@@ -132,7 +132,7 @@ class Membership:
     def fence(self, instance_id: str, successor: str) -> Iterable[str]:
         """The older lives of a static member."""
         lives = self.lives.get(instance_id, {})
-        return [each for each, asked in lives.items() if asked < lives.get(successor, -1)]
+        return [each for each, request in lives.items() if request < lives.get(successor, -1)]
 
 
 class GroupHistory:
@@ -276,10 +276,12 @@ class GroupHistory:
         self.answers += 1
         now = self.tick()
         for name in names:
-            found = got.get(name)
+            result = got.get(name)
             if group_id in self._ordinary:
-                self.told.append(CommittedSeen(group_id, str(name), -1 if found is None else found.offset, begun, now))
-            self.saw(group_id, name, begun, now, None if found is None else (found.offset, found.metadata))
+                self.told.append(
+                    CommittedSeen(group_id, str(name), -1 if result is None else result.offset, begun, now)
+                )
+            self.saw(group_id, name, begun, now, None if result is None else (result.offset, result.metadata))
 
     def saw(self, group_id: str, name: TopicPartition, begun: int, now: int, shown: Shown | None) -> None:
         """A question asked at `begun` was answered `now`."""

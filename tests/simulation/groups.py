@@ -160,12 +160,12 @@ class Member(GroupClient):
                 await self.pause(0.1)
 
     async def _turn(self) -> None:
-        told, self._told = self._told, None
+        result, self._told = self._told, None
         if not self.is_joined:
             await self._join()
             return
-        if told is not None:
-            raise told
+        if result is not None:
+            raise result
         await self._poll()
         if self.is_troubled and self.chance.random() < self.plan.trouble:
             await self._misbehave()
@@ -262,9 +262,9 @@ class Member(GroupClient):
             del self.positions[name]
             self._committed.pop(name, None)
         added = [name for name in mine if name not in self.positions]
-        found = await self.committed(added) if added else {}
+        result = await self.committed(added) if added else {}
         for name in added:
-            self.positions[name] = found[name].offset if name in found else 0
+            self.positions[name] = result[name].offset if name in result else 0
         self.is_joined = not taken_away
 
     # --- reading
@@ -273,9 +273,9 @@ class Member(GroupClient):
         if not self.positions:
             await asyncio.sleep(0.1)
             return
-        wanted = [PartitionFetch(name, offset, 3_000) for name, offset in self.positions.items()]
+        requests = [PartitionFetch(name, offset, 3_000) for name, offset in self.positions.items()]
         wait_s = min(self.plan.heartbeat_s, self.chance.choice((0.05, 0.2)))
-        for read in await self._reader.fetch(wanted, max_bytes=100_000, min_bytes=1, max_wait_s=wait_s):
+        for read in await self._reader.fetch(requests, max_bytes=100_000, min_bytes=1, max_wait_s=wait_s):
             if isinstance(read.got.error, OffsetOutOfRange):
                 self.positions[read.got.name] = await self._earliest(read.got.name)
             elif read.got.error is None:
@@ -381,17 +381,17 @@ class Auditor(GroupClient):
         if len(self._names) >= len(members) and not all(member.positions for member in members):
             return False
         described = await self.described()
-        told = sorted(member.member_id for member in described.members)
-        return described.state is GroupState.STABLE and told == sorted(member.member_id for member in members)
+        results = sorted(member.member_id for member in described.members)
+        return described.state is GroupState.STABLE and results == sorted(member.member_id for member in members)
 
     async def _is_read(self) -> bool:
-        found = await self.committed(self._names)
+        result = await self.committed(self._names)
         for name in self._names:
             latest = await self._reader.call(
                 simply(lambda broker, name=name: broker.latest(name)),  # type: ignore[misc]
                 at=name,
             )
-            if latest.offset and (name not in found or found[name].offset != latest.offset):
+            if latest.offset and (name not in result or result[name].offset != latest.offset):
                 return False
         return True
 

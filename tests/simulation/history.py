@@ -162,10 +162,10 @@ class History:
         return list(self._partitions.values())
 
     def of(self, partition: PartitionId, name: TopicPartition) -> PartitionHistory:
-        found = self._partitions.get(partition)
-        if found is None:
-            found = self._partitions[partition] = PartitionHistory(partition, name)
-        return found
+        result = self._partitions.get(partition)
+        if result is None:
+            result = self._partitions[partition] = PartitionHistory(partition, name)
+        return result
 
     def violated(self, what: str) -> None:
         self._loop.note(f"VIOLATION {what}")
@@ -384,9 +384,9 @@ class History:
         """A whole log was read, from its start to its end: every fact must be in it, and sequences grow; so do the
         numbers of what one producer has made, whatever its epochs."""
         self._check_start(log, log_start)
-        found = {header.base_offset: header for header in map(read_header, scanned)}
+        result = {header.base_offset: header for header in map(read_header, scanned)}
         for fact in log.facts.values():
-            if fact.base >= log_start and fact.base not in found:
+            if fact.base >= log_start and fact.base not in result:
                 self.violated(f"a record is lost; {log.name} {fact} log_start={log_start}")
         last: dict[tuple[int, int], int] = {}
         made: dict[tuple[int, str], int] = {}

@@ -98,13 +98,13 @@ class Job(Client):
                 await self.call(simply(lambda broker: broker.maintenance.flushing.flush(topic)), patience_s=PATIENCE_S)
             pages = await self._plan(topic)
             await self._dawdle()
-            wanted = await self._rewrite(topic, pages)
+            request = await self._rewrite(topic, pages)
         except (StreamhouseError, Lost, ObjectMissing, ObjectExists) as error:
             self.loop.note(f"{self.name} gives up {error!r}")  # the next one plans anew
             return
-        if wanted is not None:
+        if request is not None:
             await self._dawdle()
-            await self._register(wanted)
+            await self._register(request)
 
     async def _dawdle(self) -> None:
         if not self.world.is_quiet and self.chance.random() < 0.3:
@@ -127,12 +127,12 @@ class Job(Client):
 
     def _chosen(self, pages: Sequence[MaintenancePlan]) -> list[Run]:
         """Some neighbours of one partition, often its newest: those whose commit may not have been told."""
-        found: dict[PartitionId, list[Run]] = {}
+        results: dict[PartitionId, list[Run]] = {}
         for page in pages:
             if page.topic.topic_id == pages[0].topic.topic_id:
                 for each in page.partitions:
-                    found.setdefault(each.plan.partition, []).extend(each.plan.runs)
-        several = [runs for runs in found.values() if runs]
+                    results.setdefault(each.plan.partition, []).extend(each.plan.runs)
+        several = [runs for runs in results.values() if runs]
         if not several:
             return []
         runs = self.chance.choice(several)
@@ -160,13 +160,13 @@ class Job(Client):
         fetched = await fetch(bucket, work.runs)
         sources = [fetched.source(row, work.id) for row in work.runs]
         rewritten = [RewrittenRun(source, fetched.batches(source)) for source in sources]
-        asked, _ = await store_replacement(bucket, work, rewritten, clock=self.world.clock, ids=self._ids)
-        assert asked.segment is not None
+        request, _ = await store_replacement(bucket, work, rewritten, clock=self.world.clock, ids=self._ids)
+        assert request.segment is not None
         return RunReplacementRequest(
             name=TopicPartition(topic, partition.partition),
             topic_id=partition.topic_id,
             expected=[_expected(run) for run in runs],
-            commit=_commit(asked.segment, partition),
+            commit=_commit(request.segment, partition),
             cleaned_to=None,
         )
 

@@ -159,7 +159,7 @@ class SimDatabase:
     def misfits(self) -> list[str]:
         """Runs that overlap their neighbours, have an older epoch or an earlier latest time than those before them, or
         come to other bytes than their partition says."""
-        found: list[str] = []
+        results: list[str] = []
         sizes: dict[tuple[str, int], int] = {}
         before: tuple[Any, ...] | None = None
         for row in self.connection.execute(
@@ -169,20 +169,20 @@ class SimDatabase:
             name = (row[0], row[1])
             sizes[name] = sizes.get(name, 0) + row[7]
             if row[5] < row[6]:
-                found.append(f"a run is later than the latest so far; {tuple(row)}")
+                results.append(f"a run is later than the latest so far; {tuple(row)}")
             if (
                 before is not None
                 and before[:2] == name
                 and (before[3] > row[2] or before[4] > row[4] or before[5] > row[5])
             ):
-                found.append(f"runs don't fit together; {before} {tuple(row)}")
+                results.append(f"runs don't fit together; {before} {tuple(row)}")
             before = tuple(row)
         for topic_id, partition, size in self.connection.execute(
             "SELECT topic_id, partition, size_bytes FROM partitions"
         ):
             if sizes.get((topic_id, partition), 0) != size:
-                found.append(f"a partition has another size; {topic_id}-{partition} {size} {sizes}")
-        return found
+                results.append(f"a partition has another size; {topic_id}-{partition} {size} {sizes}")
+        return results
 
     def committed(self, group_id: str, partition: PartitionId) -> tuple[int, str] | None:
         """The offset that a group has committed, and the text with it."""
@@ -346,13 +346,13 @@ class MetadataDoor:
 
         async def act() -> None:
             await asyncio.sleep(self._weather.delay(self._weather.metadata, CALL_S))
-            told: tuple[T | None, Exception | None]
+            response: tuple[T | None, Exception | None]
             try:
-                told = (await self._perform(name, call), None)
+                response = (await self._perform(name, call), None)
             except Exception as error:  # noqa: BLE001 - it travels to whoever asked
-                told = (None, error)
+                response = (None, error)
             if not answer.done():
-                answer.set_result(told)
+                answer.set_result(response)
 
         self._loop.create_task(act(), name="detached call", context=Context())
         result, error = await answer

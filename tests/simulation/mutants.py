@@ -36,10 +36,10 @@ class Row(NamedTuple):
 
     @property
     def problems(self) -> list[str]:
-        found = [f"{self.name}: fails with the guard as well: {control}" for control in self.controls]
+        results = [f"{self.name}: fails with the guard as well: {control}" for control in self.controls]
         if self.seed is None:
-            found.append(f"{self.name}: none of {self.tried} seeds violates any of {ALL[self.name].breaks}")
-        return found
+            results.append(f"{self.name}: none of {self.tried} seeds violates any of {ALL[self.name].breaks}")
+        return results
 
     @property
     def has_moved(self) -> bool:

@@ -252,8 +252,8 @@ def log_start_moved_in_memory_only(patch: Patch) -> None:
 def sweep_takes_objects_of_live_sessions(patch: Patch) -> None:
     async def reckless(self: RetentionManager) -> int:
         known = await self._dependencies.metadata.known_objects()
-        found = [meta.key async for meta in self._dependencies.objects.list("segments/")]
-        for key in found:
+        results = [meta.key async for meta in self._dependencies.objects.list("segments/")]
+        for key in results:
             if key not in known:
                 await self._dependencies.objects.delete(key)
         return 0

@@ -61,13 +61,13 @@ class Routes:
 
     def connect(self, port: int) -> Connection | None:
         """The open connection to a port, or a new one if somebody listens there."""
-        found = self._connections.get(port)
-        if found is None or found.is_lost:
+        result = self._connections.get(port)
+        if result is None or result.is_lost:
             agent = self._world.at(port)
             if agent is None:
                 return None
-            found = self._connections[port] = self._world.dial(agent, self._chance, speaks_kafka=self._speaks_kafka)
-        return found
+            result = self._connections[port] = self._world.dial(agent, self._chance, speaks_kafka=self._speaks_kafka)
+        return result
 
     def forget(self, name: TopicPartition) -> None:
         """Ask again, after a moment, as clients do."""

@@ -350,8 +350,8 @@ class Scenario:
         answers: list[FetchResult] = []
         offset = start
         while True:
-            wanted = [PartitionFetch(name, offset, 3_000, committed=is_committed)]
-            (read,) = await reader.fetch(wanted, max_bytes=100_000, min_bytes=0, max_wait_s=0)
+            requests = [PartitionFetch(name, offset, 3_000, committed=is_committed)]
+            (read,) = await reader.fetch(requests, max_bytes=100_000, min_bytes=0, max_wait_s=0)
             if read.got.error is not None:
                 raise read.got.error
             answers.append(read.got)
@@ -423,8 +423,8 @@ class Scenario:
 
     def _check_kept(self, files: SimFiles) -> None:
         """Nobody damages logs here: without a power cut at most the end of one is torn, by a kill during a write."""
-        found = {str(path): content for path, content in files._disk.contents.items() if path.suffix == ".json"}
-        for path, content in found.items():
+        result = {str(path): content for path, content in files._disk.contents.items() if path.suffix == ".json"}
+        for path, content in result.items():
             report = decode_report(bytes(content.cached))
             if not self.world.power_cuts and (report is None or report.is_loss):
                 raise Violation(f"a log that nobody damaged was taken for damaged; path={path} report={report}")
@@ -435,8 +435,8 @@ class Scenario:
             agents = await self.world.listening_agents()
             tenures = [agent.broker.agent_session for agent in agents]
             own = sorted(agent_session.session.session_id for agent_session in tenures if agent_session is not None)
-            told = [await self._leaders_by(agent) for agent in agents]
-            if own == self.world.unended_sessions() and None not in told and len(set(map(str, told))) == 1:
+            responses = [await self._leaders_by(agent) for agent in agents]
+            if own == self.world.unended_sessions() and None not in responses and len(set(map(str, responses))) == 1:
                 return
             await asyncio.sleep(0.2)
 

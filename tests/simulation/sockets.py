@@ -156,8 +156,8 @@ class ServerTransport(asyncio.Transport):
     # --- what asyncio asks of a transport
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        found: Mapping[str, Any] = {"peername": ("127.0.0.1", 40_000), "sockname": ("127.0.0.1", self._port)}
-        return found.get(name, default)
+        result: Mapping[str, Any] = {"peername": ("127.0.0.1", 40_000), "sockname": ("127.0.0.1", self._port)}
+        return result.get(name, default)
 
     def is_closing(self) -> bool:
         return self._is_closing

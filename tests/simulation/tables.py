@@ -126,7 +126,7 @@ class Table(Client):
     async def _scan(self) -> None:
         """From the start to the end. What an agent tells that may lead no more is checked, but may be old."""
         needed, since_ms = dict(self._newest), self.world.clock.span_ms()
-        found: dict[bytes, int] = {}
+        result: dict[bytes, int] = {}
         offsets: set[int] = set()
         offset, is_end, is_newest = 0, False, False
         while not is_end:
@@ -139,17 +139,17 @@ class Table(Client):
                     if record.offset >= offset and record.key is not None:
                         self._read(record)
                         offsets.add(record.offset)
-                        found[record.key] = record.offset
+                        result[record.key] = record.offset
                 offset = header.base_offset + header.last_offset_delta + 1
             is_end = offset >= got.high_watermark
         if is_newest:
-            self._judge(needed, found, since_ms)
+            self._judge(needed, result, since_ms)
             self.superseded = len(self._stands.keys() - offsets)
 
     async def _fetch(self, broker: Broker, offset: int) -> tuple[FetchResult, bool]:
         led = self.opened(broker, PARTITION)
-        wanted = [PartitionFetch(PARTITION, offset, self.chance.choice((1, 500, 5_000)))]
-        (got,) = await broker.fetch(wanted, max_bytes=100_000, min_bytes=0, max_wait_s=0)
+        requests = [PartitionFetch(PARTITION, offset, self.chance.choice((1, 500, 5_000)))]
+        (got,) = await broker.fetch(requests, max_bytes=100_000, min_bytes=0, max_wait_s=0)
         return replace(got, records=tuple(map(bytes, got.records))), self.speaks(broker, PARTITION, led)
 
     def _read(self, record: Record) -> None:

@@ -144,8 +144,8 @@ def leases_stolen(patch: Patch) -> None:
     acquire = sessions.acquire
 
     async def steal(tx: Transaction, session_id: SessionId, partitions: Sequence[PartitionId]) -> Any:
-        wanted = {"partitions": partition_list(partitions)}
-        for state in [state_of(row) for row in await tx.rows(tx.sql.find_partitions, wanted)]:
+        expected = {"partitions": partition_list(partitions)}
+        for state in [state_of(row) for row in await tx.rows(tx.sql.find_partitions, expected)]:
             if state.holder not in (None, session_id):
                 await tx.change(tx.sql.release_lease, {**partition_params(state.partition), "holder": state.holder})
         return await acquire(tx, session_id, partitions)

@@ -85,9 +85,9 @@ class TransactionHistory:
 
     def begin(self, label: str, transactional_id: str, producer: ProducerIdentity) -> Transaction:
         self.begun += 1
-        found = Transaction(label=label, transactional_id=transactional_id, producer=producer, begun_at=self._now())
-        self._by_label[label] = found
-        return found
+        result = Transaction(label=label, transactional_id=transactional_id, producer=producer, begun_at=self._now())
+        self._by_label[label] = result
+        return result
 
     def send(self, transaction: Transaction, sent: Sent) -> None:
         self._of[sent.identity] = transaction

@@ -58,10 +58,10 @@ class SimPeers(NoAgents):
         if self._chance.random() < self._loss:
             late = self._later(at, marker, list(names))
             self._world.loop.create_task(late, name="late marker", context=Context())
-        told = await self._ask(at, marker, list(names), timeout_s=timeout_s)
+        result = await self._ask(at, marker, list(names), timeout_s=timeout_s)
         if self._chance.random() < self._loss:
             raise Unavailable("the answer was lost")
-        return {**gone, **{names[name]: error for name, error in told.items()}}
+        return {**gone, **{names[name]: error for name, error in result.items()}}
 
     async def _later(self, at: Address, marker: Marker, names: Sequence[TopicPartition]) -> None:
         await asyncio.sleep(self._chance.expovariate(1 / LATE_S))
@@ -232,13 +232,13 @@ class Transactor(Client):
             self._echo(sent, begin)
 
     def _appending(self, transaction: Transaction, sent: Sent) -> Begin[int]:
-        told = ProduceTransaction(self.transactional_id, enlists=self._is_modern)
+        result = ProduceTransaction(self.transactional_id, enlists=self._is_modern)
         call = TransactionCall(self.transactional_id, transaction.producer)
 
         def stored(since: float) -> None:
             self.transactions.check_fence("write", *call, since=since)
 
-        inner = self.appending(sent, told, stored)
+        inner = self.appending(sent, result, stored)
 
         async def begin(broker: Broker) -> Finish[int]:
             finish = await inner(broker)
@@ -359,16 +359,16 @@ class Transactor(Client):
 
         async def ask(broker: Broker) -> None:
             least = self.transactions.newest(self.transactional_id, name)
-            found = (await broker.groups.fetch({group_id: [name]}, stable=True))[group_id]
-            if isinstance(found, StreamhouseError):
-                raise found
-            committed = found.get(name)
+            actual = (await broker.groups.fetch({group_id: [name]}, stable=True))[group_id]
+            if isinstance(actual, StreamhouseError):
+                raise actual
+            committed = actual.get(name)
             if isinstance(committed, StreamhouseError):
                 raise committed
             if committed is None and self.world.options.offsets_expire:
                 return
-            told = (committed.offset, committed.metadata) if committed is not None else None
-            self.transactions.told_offset(self.transactional_id, name, told, least)
+            result = (committed.offset, committed.metadata) if committed is not None else None
+            self.transactions.told_offset(self.transactional_id, name, result, least)
 
         with suppress(StreamhouseError, Lost):
             await self._at_group(simply(ask))

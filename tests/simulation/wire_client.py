@@ -140,11 +140,11 @@ class WireConnection:
         self.is_lost = False
         self.broker = RemoteBroker(self, world, chance)
         server.connections.append(self)
-        found = server.wire if server.is_listening and not server.process.is_dead else None
-        if found is None or not found.is_open:
+        result = server.wire if server.is_listening and not server.process.is_dead else None
+        if result is None or not result.is_open:
             self.is_lost = True
             return
-        self._transport = ServerTransport(found, chance, self._arrived, self._reset, self._violated)
+        self._transport = ServerTransport(result, chance, self._arrived, self._reset, self._violated)
         self._going = Stream(self._loop, chance, self._transport.arrived, server.process.context.copy)
         self._going.end(self._transport.connect)
 
@@ -400,11 +400,11 @@ class RemoteBroker:
         topic = list_offsets.ListOffsetsTopic(name=name.topic, partitions=[part])
         request = list_offsets.ListOffsetsRequest(replica_id=-1, isolation_level=int(is_committed), topics=[topic])
         response = await self.ask(request, (2, 11))
-        ((found,),) = (topic.partitions for topic in response.topics)
-        if found.error_code == NOT_LEADER:
+        ((result,),) = (topic.partitions for topic in response.topics)
+        if result.error_code == NOT_LEADER:
             raise _not_leader(name, None, ())
-        check(found.error_code, name)
-        return OffsetResult(found.offset, found.timestamp, found.leader_epoch)
+        check(result.error_code, name)
+        return OffsetResult(result.offset, result.timestamp, result.leader_epoch)
 
     async def allocate_producer_id(self) -> int:
         request = init_producer_id.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
@@ -419,9 +419,9 @@ class RemoteBroker:
             topics=[metadata.MetadataRequestTopic(topic_id=UUID(int=0), name=name)], allow_auto_topic_creation=False
         )
         response = await self.ask(request, (10, 12))
-        (found,) = response.topics
-        check(found.error_code, name)
-        return SimpleNamespace(topic_id=TopicId(found.topic_id), found=found, brokers=response.brokers)
+        (result,) = response.topics
+        check(result.error_code, name)
+        return SimpleNamespace(topic_id=TopicId(result.topic_id), found=result, brokers=response.brokers)
 
     async def leaders(self, topics: Sequence[Any]) -> dict[PartitionId, Leader]:
         leaders = {}
@@ -475,12 +475,12 @@ class RemoteGroups:
     async def coordinator_of(self, group_id: str) -> Any:
         if self._broker.chance.random() < 0.5:
             request = find_coordinator.FindCoordinatorRequest(key_type=0, coordinator_keys=[group_id])
-            (found,) = (await self._broker.ask(request, (4, 6))).coordinators
+            (result,) = (await self._broker.ask(request, (4, 6))).coordinators
         else:
             request = find_coordinator.FindCoordinatorRequest(key=group_id, key_type=0)
-            found = await self._broker.ask(request, (1, 3))
-        check(found.error_code, group_id)
-        return SimpleNamespace(kafka=Address(found.host, found.port))
+            result = await self._broker.ask(request, (1, 3))
+        check(result.error_code, group_id)
+        return SimpleNamespace(kafka=Address(result.host, result.port))
 
     async def join(self, group_id: str, ask: JoinRequest) -> JoinResult:
         protocols = [
@@ -557,7 +557,7 @@ class RemoteGroups:
         self, group_id: str, caller: MemberRef, offsets: Mapping[TopicPartition, OffsetToCommit]
     ) -> dict[TopicPartition, StreamhouseError | None]:
         topics: dict[str, offset_commit.OffsetCommitRequestTopic] = {}
-        for name, told in offsets.items():
+        for name, result in offsets.items():
             topic = topics.setdefault(
                 name.topic,
                 offset_commit.OffsetCommitRequestTopic(
@@ -566,7 +566,7 @@ class RemoteGroups:
             )
             topic.partitions.append(
                 offset_commit.OffsetCommitRequestPartition(
-                    partition_index=name.partition, committed_offset=told.offset, committed_metadata=told.metadata
+                    partition_index=name.partition, committed_offset=result.offset, committed_metadata=result.metadata
                 )
             )
         request = offset_commit.OffsetCommitRequest(
@@ -593,19 +593,19 @@ class RemoteGroups:
         response = await self._broker.ask(
             offset_fetch.OffsetFetchRequest(groups=[group], require_stable=stable), (8, 9)
         )
-        (found,) = response.groups
-        check(found.error_code, group_id)
-        told: dict[TopicPartition, CommittedOffset | StreamhouseError] = {}
-        for topic in found.topics:
+        (actual,) = response.groups
+        check(actual.error_code, group_id)
+        result: dict[TopicPartition, CommittedOffset | StreamhouseError] = {}
+        for topic in actual.topics:
             for part in topic.partitions:
                 name = TopicPartition(topic.name, part.partition_index)
                 if part.error_code:
-                    told[name] = error_of(part.error_code, name)
+                    result[name] = error_of(part.error_code, name)
                 elif part.committed_offset >= 0:
-                    told[name] = CommittedOffset(
+                    result[name] = CommittedOffset(
                         offset=part.committed_offset, metadata=part.metadata or "", committed_at_ms=0
                     )
-        return {group_id: told}
+        return {group_id: result}
 
     async def commit_in_transaction(
         self,
@@ -617,13 +617,13 @@ class RemoteGroups:
         begins: bool,
     ) -> dict[TopicPartition, StreamhouseError | None]:
         topics: dict[str, txn_offset_commit.TxnOffsetCommitRequestTopic] = {}
-        for name, told in offsets.items():
+        for name, result in offsets.items():
             topic = topics.setdefault(
                 name.topic, txn_offset_commit.TxnOffsetCommitRequestTopic(name=name.topic, partitions=[])
             )
             topic.partitions.append(
                 txn_offset_commit.TxnOffsetCommitRequestPartition(
-                    partition_index=name.partition, committed_offset=told.offset, committed_metadata=told.metadata
+                    partition_index=name.partition, committed_offset=result.offset, committed_metadata=result.metadata
                 )
             )
         request = txn_offset_commit.TxnOffsetCommitRequest(

@@ -52,10 +52,10 @@ class SoakResult:
 
     @property
     def failures(self) -> list[str]:
-        found = [f"{name} grows: {told(self.verdicts[name])}" for name in self.growing]
+        results = [f"{name} grows: {told(self.verdicts[name])}" for name in self.growing]
         if self.unjudged or not self.verdicts:
-            found.append(f"too few samples to judge {len(self.unjudged)} series")
-        return [*found, *self.troubles]
+            results.append(f"too few samples to judge {len(self.unjudged)} series")
+        return [*results, *self.troubles]
 
     def as_json(self) -> dict[str, Any]:
         return {

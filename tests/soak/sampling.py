@@ -67,11 +67,11 @@ def process_of(pid: int) -> dict[str, float]:
 
 def family_of(pid: int) -> list[int]:
     """A process and all that it started."""
-    found = [pid]
-    for each in found:
+    results = [pid]
+    for each in results:
         for task in Path(f"/proc/{each}/task").glob("*/children"):
-            found += [int(child) for child in task.read_text().split()]
-    return found
+            results += [int(child) for child in task.read_text().split()]
+    return results
 
 
 def tree_of(pid: int) -> dict[str, float]:
@@ -95,11 +95,11 @@ async def rows_of(dsn: str) -> dict[str, float]:
     try:
         tables = [row[0] for row in await connection.fetch(TABLES)]
         text = " UNION ALL ".join(f"SELECT '{table}', count(*) FROM \"{table}\"" for table in tables)
-        found = {f"{table} rows": float(count) for table, count in await connection.fetch(text, timeout=TIMEOUT_S)}
+        result = {f"{table} rows": float(count) for table, count in await connection.fetch(text, timeout=TIMEOUT_S)}
         runs, epochs = await connection.fetchrow(EPOCHS)
-        del found["runs rows"]
-        return found | {
-            "group_lag, kept for two days, unjudged": found.pop("group_lag rows"),
+        del result["runs rows"]
+        return result | {
+            "group_lag, kept for two days, unjudged": result.pop("group_lag rows"),
             "runs, more than one of an epoch, rows": float(runs - epochs),
             "runs, all, unjudged": float(runs),
             "database connections": float(await connection.fetchval(CONNECTIONS)),

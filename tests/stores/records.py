@@ -36,12 +36,12 @@ def consume(bootstrap: str, expected: int) -> list[bytes]:
     """That many records from the start."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
     consumer.assign([TopicPartition("orders", 0, 0)])
-    found: list[bytes] = []
+    results: list[bytes] = []
     try:
-        while len(found) < expected:
+        while len(results) < expected:
             messages = consumer.consume(expected, timeout=30)
-            assert messages, f"only {len(found)} records came back"
-            found += [message.value() or b"" for message in messages]
+            assert messages, f"only {len(results)} records came back"
+            results += [message.value() or b"" for message in messages]
     finally:
         consumer.close()
-    return found
+    return results

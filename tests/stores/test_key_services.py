@@ -69,16 +69,16 @@ class Server:
     raw = b""
 
     def answer(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
-        asked = json.loads(body) if body else {}
+        request = json.loads(body) if body else {}
         if path.startswith("/v1/transit/"):
-            return self._vault(path, headers, asked)
+            return self._vault(path, headers, request)
         if path.startswith("/v1/projects/"):
-            return self._google(path, asked)
+            return self._google(path, request)
         if path == "/":
-            return self._aws(headers, asked)
+            return self._aws(headers, request)
         if path == "/credentials":
-            told = {"AccessKeyId": "AKIA2", "SecretAccessKey": SECRET, "Token": "session"}
-            return (200, json.dumps(told).encode()) if headers.get("authorization") == "pod" else (401, b"")
+            expected = {"AccessKeyId": "AKIA2", "SecretAccessKey": SECRET, "Token": "session"}
+            return (200, json.dumps(expected).encode()) if headers.get("authorization") == "pod" else (401, b"")
         return 404, b"{}"
 
     def _seal(self, plain: bytes) -> str:
@@ -107,11 +107,11 @@ class Server:
     def _google(self, path: str, asked: dict[str, str]) -> tuple[int, bytes]:
         if path == f"/v1/{GOOGLE_KEY}:encrypt":
             sealed = f"{self.version}:{self._seal(base64.b64decode(asked['plaintext']))}"
-            told = {
+            body = {
                 "name": f"{GOOGLE_KEY}/cryptoKeyVersions/{self.version[1:]}",
                 "ciphertext": base64.b64encode(sealed.encode()).decode(),
             }
-            return 200, json.dumps(told).encode()
+            return 200, json.dumps(body).encode()
         version, _, sealed = base64.b64decode(asked["ciphertext"]).decode().partition(":")
         plain = self.keys[version].decrypt(bytes(12), base64.b64decode(sealed), None)
         return 200, json.dumps({"plaintext": base64.b64encode(plain).decode()}).encode()

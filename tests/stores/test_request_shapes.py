@@ -99,13 +99,13 @@ async def test_values_are_such_as_every_server_takes(real_s3: RealS3, tmp_path: 
         environ = real_s3.environment | {"AWS_ENDPOINT_URL": front.endpoint, "AWS_REGION": "auto"}
         store = opened(f"s3://{BUCKET}/{tmp_path.name}-values", environ)
         await check_store(store, Ids())
-    asked = front.requests
-    assert all("/auto/s3/aws4_request" in request.headers["authorization"] for request in asked)
-    assert all(re.fullmatch(r"[0-9a-f]{64}", request.headers["x-amz-content-sha256"]) for request in asked)
-    assert {request.headers["if-none-match"] for request in asked if request.method == "PUT"} == {"*"}
-    ranges = [request.headers["range"] for request in asked if "range" in request.headers]
-    assert all(re.fullmatch(r"bytes=(\d+-\d+|-\d+)", wanted) for wanted in ranges)
-    assert all(re.fullmatch(r"/[\w./-]+(\?[\w=&%.-]+)?", request.target) for request in asked)
+    call = front.requests
+    assert all("/auto/s3/aws4_request" in request.headers["authorization"] for request in call)
+    assert all(re.fullmatch(r"[0-9a-f]{64}", request.headers["x-amz-content-sha256"]) for request in call)
+    assert {request.headers["if-none-match"] for request in call if request.method == "PUT"} == {"*"}
+    ranges = [request.headers["range"] for request in call if "range" in request.headers]
+    assert all(re.fullmatch(r"bytes=(\d+-\d+|-\d+)", each) for each in ranges)
+    assert all(re.fullmatch(r"/[\w./-]+(\?[\w=&%.-]+)?", request.target) for request in call)
 
 
 async def test_a_session_token_is_one_more_header() -> None:

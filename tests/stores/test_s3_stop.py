@@ -44,8 +44,8 @@ async def test_a_stop_with_the_bucket_away_and_an_append_pending_ends_in_time_an
         tunnel.heal()
         await asyncio.to_thread(agent.start)
         try:
-            found = await asyncio.to_thread(consume, agent.bootstrap, RECORDS)
+            result = await asyncio.to_thread(consume, agent.bootstrap, RECORDS)
         finally:
             producer.purge()
             await asyncio.to_thread(agent.stop)
-    assert found[:RECORDS] == values(1)
+    assert result[:RECORDS] == values(1)

@@ -98,9 +98,9 @@ def collect(results: Sequence[StepResult], *, folder: Path, seed: int) -> Nightl
 def figures(run: NightlyRun) -> Iterator[tuple[str, str]]:
     """The number and what it counts, of every step whose log has it."""
     for each in FIGURES:
-        found = each.pattern.findall(run.logs.get(each.step, ""))
-        if found:
-            yield found[-1], each.text.format(each.step)
+        result = each.pattern.findall(run.logs.get(each.step, ""))
+        if result:
+            yield result[-1], each.text.format(each.step)
 
 
 def faults(log: str) -> list[tuple[str, float]]:

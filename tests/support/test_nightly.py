@@ -50,13 +50,13 @@ def test_figures_are_taken_from_the_end_of_the_logs() -> None:
         "test-unit": "= 3 failed, 11,402 passed in 60 s =",
     }
     run = NightlyRun(results=[result(name) for name in logs], seed=1, logs=logs)
-    told = {text: number for number, text in figures(run)}
-    assert (told["seeds of the simulation"], told["seeds that failed"], told["acks in the simulation"]) == (
+    reported = {text: number for number, text in figures(run)}
+    assert (reported["seeds of the simulation"], reported["seeds that failed"], reported["acks in the simulation"]) == (
         "12",
         "1",
         "731",
     )
-    assert (told["acks in chaos"], told["anomalies in chaos"]) == ("810", "3")
+    assert (reported["acks in chaos"], reported["anomalies in chaos"]) == ("810", "3")
     assert faults(logs["simulate"]) == [("killed (death)", 3.0), ("disk-full (fault)", 2.0)]
     assert felt(logs["chaos"]) == [("SIGKILL of an agent", 9.0)]
 

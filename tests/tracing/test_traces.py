@@ -81,15 +81,15 @@ def test_a_kafka_record_is_followed_from_its_header_to_its_fetch(
     messages = consumed(agent, topic, 2)
     assert messages[1].headers() == [("traceparent", header.encode())]
     names = {f"append {topic}", "write-ahead log", f"flush {topic}", f"fetch {topic}"}
-    found = of_trace(collector.wait_for(lambda spans: names <= set(of_trace(spans, trace))), trace)
-    append = found[f"append {topic}"]
+    result = of_trace(collector.wait_for(lambda spans: names <= set(of_trace(spans, trace))), trace)
+    append = result[f"append {topic}"]
     assert append["parentSpanId"] == span
-    assert {found[name]["parentSpanId"] for name in names - {append["name"]}} == {append["spanId"]}
+    assert {result[name]["parentSpanId"] for name in names - {append["name"]}} == {append["spanId"]}
     assert attributes(append)["messaging.kafka.offset"] == "1"
     assert attributes(append)["messaging.destination.name"] == topic
-    for each in found.values():
+    for each in result.values():
         assert int(each["startTimeUnixNano"]) <= int(each["endTimeUnixNano"])
-    assert int(append["endTimeUnixNano"]) <= int(found[f"flush {topic}"]["endTimeUnixNano"])
+    assert int(append["endTimeUnixNano"]) <= int(result[f"flush {topic}"]["endTimeUnixNano"])
 
 
 def test_a_client_that_does_not_sample_gets_no_spans(agent: LiveAgent, collector: Collector) -> None:
@@ -116,12 +116,12 @@ def test_an_http_request_passes_its_trace_on_to_its_records(agent: LiveAgent, co
     spans = collector.wait_for(
         lambda spans: names <= set(of_trace(spans, trace)) and "append over-http" in of_trace(spans, own)
     )
-    found = of_trace(spans, trace)
-    assert found[request]["parentSpanId"] == span
-    assert attributes(found[request])["http.response.status_code"] == "200"
-    assert found["append over-http"]["parentSpanId"] == found[request]["spanId"]
+    result = of_trace(spans, trace)
+    assert result[request]["parentSpanId"] == span
+    assert attributes(result[request])["http.response.status_code"] == "200"
+    assert result["append over-http"]["parentSpanId"] == result[request]["spanId"]
     first = consumed(agent, "over-http", 2)[0]
-    assert first.headers() == [("traceparent", f"00-{trace}-{found[request]['spanId']}-01".encode())]
+    assert first.headers() == [("traceparent", f"00-{trace}-{result[request]['spanId']}-01".encode())]
 
 
 def test_a_grpc_call_passes_its_trace_on_to_its_records(agent: LiveAgent, collector: Collector) -> None:
@@ -140,9 +140,11 @@ def test_a_grpc_call_passes_its_trace_on_to_its_records(agent: LiveAgent, collec
             pb.ProduceRequest(topic="over-grpc", records=[pb.Record(value=b"x")]), metadata=[("traceparent", header)]
         )
     call = "streamhouse.v1/Produce"
-    found = of_trace(collector.wait_for(lambda spans: {call, "append over-grpc"} <= set(of_trace(spans, trace))), trace)
-    assert found[call]["parentSpanId"] == span
-    assert found["append over-grpc"]["parentSpanId"] == found[call]["spanId"]
+    result = of_trace(
+        collector.wait_for(lambda spans: {call, "append over-grpc"} <= set(of_trace(spans, trace))), trace
+    )
+    assert result[call]["parentSpanId"] == span
+    assert result["append over-grpc"]["parentSpanId"] == result[call]["spanId"]
 
 
 def test_histograms_have_exemplars_in_openmetrics(agent: LiveAgent, collector: Collector) -> None:
@@ -213,8 +215,8 @@ def test_what_a_pipeline_has_read_is_in_the_traces_of_its_records(agent: LiveAge
     beats(1, 3)  # what it said before, and one more
     spans = collector.wait_for(lambda spans: len(read(spans)) == 2)
     assert read(spans) == [traces[1][0], traces[2][0]]
-    found = of_trace(spans, traces[2][0])
-    assert found["pipeline large"]["parentSpanId"] == found["append read-by-a-pipeline"]["spanId"]
+    result = of_trace(spans, traces[2][0])
+    assert result["pipeline large"]["parentSpanId"] == result["append read-by-a-pipeline"]["spanId"]
 
 
 @pytest.mark.parametrize("read", [{"orders": 5}, {"orders": {"0": [1]}}, {"orders": {"x": [1, 2]}}, [], "text"])

@@ -34,8 +34,8 @@ def test_a_listener_on_one_address_is_told_as_it_is(listen: Listen) -> None:
 
 
 def test_an_address_that_was_given_is_the_one_that_is_told(listen: Listen) -> None:
-    told = Address("agent-7.example", 9092)
-    assert advertised(told, listen("0.0.0.0"), setting="kafka.advertise") == told
+    result = Address("agent-7.example", 9092)
+    assert advertised(result, listen("0.0.0.0"), setting="kafka.advertise") == result
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])

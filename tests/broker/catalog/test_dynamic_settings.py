@@ -74,9 +74,9 @@ def test_every_default_of_topics_that_can_be_changed_reaches_the_topics() -> Non
 
 
 def test_what_is_told_of_an_agent_is_a_setting_or_a_fact() -> None:
-    told = agent_configs(Settings(), node_id=1, advertised=Address("a", 1), store="s", changed=Overrides())
-    assert {config.name for config in told} == (AGENT_SETTINGS.keys() | READ_ONLY) - {"cleanup.policy"}
-    assert all(config.read_only for config in told if config.name in READ_ONLY)
+    result = agent_configs(Settings(), node_id=1, advertised=Address("a", 1), store="s", changed=Overrides())
+    assert {config.name for config in result} == (AGENT_SETTINGS.keys() | READ_ONLY) - {"cleanup.policy"}
+    assert all(config.read_only for config in result if config.name in READ_ONLY)
 
 
 # --- changing them
@@ -199,11 +199,11 @@ async def test_an_open_log_learns_what_another_agent_changed_of_its_topic(world:
 async def test_settings_are_not_asked_for_while_what_is_known_is_fresh(world: World) -> None:
     broker = await world.start_with()
     await produce(broker, batch(b"a"))
-    asked = world.metadata.count("broker_settings")
+    calls_before = world.metadata.count("broker_settings")
     for _ in range(3):
         await produce(broker, batch(b"a"))
         await broker.topic_admin.changed()
-    assert world.metadata.count("broker_settings") == asked
+    assert world.metadata.count("broker_settings") == calls_before
 
 
 async def test_what_is_known_holds_while_the_store_is_away(world: World) -> None:

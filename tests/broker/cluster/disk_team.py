@@ -87,13 +87,13 @@ class DiskAgent:
 
     def spoil(self, session: SessionId, was: bytes, becomes: bytes) -> list[Path]:
         """Bytes of a log rot; returns the files that had them."""
-        found: list[Path] = []
+        results: list[Path] = []
         for name in self._files.list(WAL_ROOT / session):
             path = WAL_ROOT / session / name
             if was in (data := self._files.read(path)):
                 self._files.overwrite(path, data.replace(was, becomes))
-                found.append(path)
-        return found
+                results.append(path)
+        return results
 
 
 class DiskTeam:
@@ -137,10 +137,10 @@ class DiskTeam:
 
     async def leader(self, name: TopicPartition) -> DiskAgent | None:
         """Who leads, as an agent that is up tells."""
-        asked = self.up()[0].up
-        topic = await asked.topic(name.topic)
-        told = (await asked.leaders([topic]))[PartitionId(topic.topic_id, name.partition)].session
-        return next((each for each in self.hosts if told is not None and each.address == told.kafka), None)
+        request = self.up()[0].up
+        topic = await request.topic(name.topic)
+        result = (await request.leaders([topic]))[PartitionId(topic.topic_id, name.partition)].session
+        return next((each for each in self.hosts if result is not None and each.address == result.kafka), None)
 
     async def led_by(self, host: DiskAgent, names: list[TopicPartition]) -> list[TopicPartition]:
         return [name for name in names if await self.leader(name) is host]

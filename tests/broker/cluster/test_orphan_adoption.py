@@ -57,10 +57,10 @@ async def recover(
 
 
 def actions(report: AdoptionReport) -> dict[str, int]:
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for each in report.findings:
-        found[each.action] = found.get(each.action, 0) + 1
-    return found
+        result[each.action] = result.get(each.action, 0) + 1
+    return result
 
 
 async def test_an_older_database_gets_back_what_was_written_since_at_the_same_offsets(stores: Stores) -> None:

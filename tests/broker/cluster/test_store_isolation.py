@@ -50,8 +50,8 @@ async def test_a_leader_whose_heartbeat_is_late_ends_long_polls_and_does_not_nam
     await settle()
     team.world.metadata.refuse("renew_session", times=1000)
     await team.pass_time(team.world.settings.lease.usable_s + 0.2)
-    (found,) = await asyncio.wait_for(waiting, timeout=5)
-    assert isinstance(found.error, LeaseLost)
+    (result,) = await asyncio.wait_for(waiting, timeout=5)
+    assert isinstance(result.error, LeaseLost)
     assert isinstance((await fetch(broker, 1, name)).error, LeaseLost)
     assert await node_named(broker, name) == -1
     assert (await fetch(broker, 0, name)).records  # what it has is what was stored, whoever leads now

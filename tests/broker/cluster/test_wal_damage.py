@@ -34,8 +34,8 @@ class ObjectWorld(World):
         return super().dependencies(**{"wal_factory": wals, **changes})
 
     async def wal_objects(self, session: SessionId) -> list[str]:
-        found = [meta async for meta in self.bucket.list(wal_prefix(session))]
-        return [meta.key for meta in found if meta.size_bytes != SEAL_BYTES]
+        results = [meta async for meta in self.bucket.list(wal_prefix(session))]
+        return [meta.key for meta in results if meta.size_bytes != SEAL_BYTES]
 
     async def replace(self, key: str, data: bytes) -> None:
         await self.bucket.delete(key)
@@ -90,11 +90,11 @@ async def crashed(world: ObjectWorld) -> tuple[SessionId, list[str]]:
 
 
 async def all_values(broker: Broker) -> list[bytes | None]:
-    found = [*(await values_of(broker, ORDERS)).items(), *(await values_of(broker, CLICKS)).items()]
-    for offset, value in found:
+    results = [*(await values_of(broker, ORDERS)).items(), *(await values_of(broker, CLICKS)).items()]
+    for offset, value in results:
         assert value is not None
         assert int(value.split()[1]) // 2 == offset
-    return [value for _, value in found]
+    return [value for _, value in results]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -303,8 +303,8 @@ async def crashed_on_disk(world: World) -> tuple[SessionId, Path]:
 
 
 async def numbers_of(broker: Broker) -> set[int]:
-    found = [*(await values_of(broker, ORDERS)).values(), *(await values_of(broker, CLICKS)).values()]
-    return {int(value.split()[1]) for value in found if value is not None}
+    results = [*(await values_of(broker, ORDERS)).values(), *(await values_of(broker, CLICKS)).values()]
+    return {int(value.split()[1]) for value in results if value is not None}
 
 
 @pytest.mark.parametrize("number", range(OBJECTS))

@@ -99,10 +99,10 @@ class Links:
     async def hold(self, at: Address, asked: FreezeRequest, *, timeout_s: float) -> Sequence[FrozenPartition]:
         if "hold" in self.lose or at not in self.brokers:
             raise Unavailable("nobody answers")
-        found = await self.brokers[at].freezes.hold(asked, timeout_s=timeout_s)
+        result = await self.brokers[at].freezes.hold(asked, timeout_s=timeout_s)
         if "hold answer" in self.lose:
             raise Unavailable("the answer was lost")
-        return found
+        return result
 
     async def end_hold(self, at: Address, hold_id: str, outcome: Outcome, *, timeout_s: float) -> None:
         if "end" in self.lose or at not in self.brokers:

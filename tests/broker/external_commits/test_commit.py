@@ -82,12 +82,12 @@ async def test_records_of_a_commit_stand_behind_those_that_were_there(world: Wor
 
 async def test_a_consumer_that_waits_wakes_when_a_commit_is_placed(world: World, broker: Broker) -> None:
     await produce(broker, batch(b"a"))
-    wanted = [PartitionFetch(ORDERS, 1, 1 << 20)]
-    waiting = asyncio.ensure_future(broker.fetch(wanted, max_bytes=1 << 20, min_bytes=1, max_wait_s=30))
+    requests = [PartitionFetch(ORDERS, 1, 1 << 20)]
+    waiting = asyncio.ensure_future(broker.fetch(requests, max_bytes=1 << 20, min_bytes=1, max_wait_s=30))
     await settle()
     await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"x"]}))
-    (found,) = await waiting
-    assert (found.error, found.high_watermark, len(found.records)) == (None, 2, 1)
+    (result,) = await waiting
+    assert (result.error, result.high_watermark, len(result.records)) == (None, 2, 1)
 
 
 async def test_placed_batches_are_served_with_their_offsets_and_the_leaders_epoch(world: World, broker: Broker) -> None:
@@ -98,15 +98,15 @@ async def test_placed_batches_are_served_with_their_offsets_and_the_leaders_epoc
     assert epoch > 0
     for offset, count in ((0, 2), (2, 1)):
         (data, *_) = (await fetch(broker, offset)).records
-        found = iter_batches(data)
-        assert [span.base for span in found] == list(range(offset, offset + count))
-        assert {int.from_bytes(bytes(data[span.position + 12 : span.position + 16])) for span in found} == {epoch}
+        result = iter_batches(data)
+        assert [span.base for span in result] == list(range(offset, offset + count))
+        assert {int.from_bytes(bytes(data[span.position + 12 : span.position + 16])) for span in result} == {epoch}
 
 
 async def test_the_same_commit_again_is_told_and_stores_nothing_twice(world: World, broker: Broker) -> None:
-    wanted = await written(broker, world.bucket, {ORDERS: [b"x"]}, progress='{"to": 7}')
-    done = await commit(world, broker, wanted)
-    assert await commit(world, broker, wanted) == replace(done, is_replayed=True)
+    request = await written(broker, world.bucket, {ORDERS: [b"x"]}, progress='{"to": 7}')
+    done = await commit(world, broker, request)
+    assert await commit(world, broker, request) == replace(done, is_replayed=True)
     anew = await written(broker, world.bucket, {ORDERS: [b"other"]})
     assert await commit(world, broker, anew) == replace(done, is_replayed=True)
     assert await values_of(broker) == {0: b"x"}
@@ -203,11 +203,11 @@ async def test_so_many_commits_at_once_and_no_more(make_world: MakeWorld) -> Non
     broker = await world.start()
     await broker.create_topic("orders", partitions=2, overrides={})
     going_on = world.metadata.hold("commit_external_segments")
-    wanted = await written(broker, world.bucket, {ORDERS: [b"x"]})
-    first = asyncio.ensure_future(broker.commits.commit(wanted))
+    request = await written(broker, world.bucket, {ORDERS: [b"x"]})
+    first = asyncio.ensure_future(broker.commits.commit(request))
     await settle()
     with pytest.raises(Retriable, match="too many commits"):
-        await broker.commits.commit(wanted)
+        await broker.commits.commit(request)
     going_on.set()
     await first
 
@@ -260,9 +260,9 @@ async def test_a_killed_leader_is_recovered_behind_what_was_placed(world: World,
 
 async def hold(broker: Broker, hold_id: str = "h", *, timeout_s: float = 5.0, name: TopicPartition = ORDERS) -> None:
     partition = PartitionId((await broker.topic("orders")).topic_id, name.partition)
-    wanted = FreezeTarget(name=name, partition=partition, offsets=1)
+    request = FreezeTarget(name=name, partition=partition, offsets=1)
     await broker.freezes.hold(
-        FreezeRequest(hold_id=hold_id, query=QUERY, epoch=1, partitions=(wanted,)), timeout_s=timeout_s
+        FreezeRequest(hold_id=hold_id, query=QUERY, epoch=1, partitions=(request,)), timeout_s=timeout_s
     )
 
 
@@ -399,32 +399,32 @@ async def test_a_transaction_that_never_happens_is_told_as_such_and_nothing_is_a
     await produce(broker, batch(b"a"))
     before = broker.leader_epoch(ORDERS)
     world.metadata.refuse("commit_external_segments", times=10_000)
-    wanted = await written(broker, world.bucket, {ORDERS: [b"x"]})
+    request = await written(broker, world.bucket, {ORDERS: [b"x"]})
     with pytest.raises(Retriable):
-        await until_done(world, broker.commits.commit(wanted), within_s=120)
+        await until_done(world, broker.commits.commit(request), within_s=120)
     world.metadata.heal()
     await world.clock.advance(world.settings.placing.hold_s + 2)
     assert (await produce(broker, batch(b"b"))).base_offset == 1
     assert broker.leader_epoch(ORDERS) > before  # it might yet have happened
-    assert ranges(await commit(world, broker, wanted)) == [(0, 2, 3)]
+    assert ranges(await commit(world, broker, request)) == [(0, 2, 3)]
 
 
 async def test_a_transaction_whose_answers_are_all_lost_is_found_by_its_row(world: World, broker: Broker) -> None:
     await produce(broker, batch(b"a"))
     world.metadata.lose_answer("commit_external_segments", times=10_000)
-    wanted = await written(broker, world.bucket, {ORDERS: [b"x"]})
-    done = await until_done(world, broker.commits.commit(wanted), within_s=120)
+    request = await written(broker, world.bucket, {ORDERS: [b"x"]})
+    done = await until_done(world, broker.commits.commit(request), within_s=120)
     assert (ranges(done), done.is_replayed) == ([(0, 1, 2)], True)
     assert (await until_done(world, produce(broker, batch(b"b")))).base_offset == 2
 
 
 async def test_two_queries_place_in_the_same_partitions_one_after_the_other(world: World, broker: Broker) -> None:
     queries = [QueryId(f"01234567-89ab-cdef-0123-{number:012x}") for number in range(6)]
-    wanted = [
+    requests = [
         await written(broker, world.bucket, {ORDERS: [b"%d" % number], OTHER: [b"%d" % number]}, query=query)
         for number, query in enumerate(queries)
     ]
-    done = await until_done(world, asyncio.gather(*map(broker.commits.commit, wanted)))
+    done = await until_done(world, asyncio.gather(*map(broker.commits.commit, requests)))
     for partition in (ORDERS, OTHER):
         assert sorted((await values_of(broker, partition)).values(), key=str) == [b"%d" % n for n in range(6)]
     assert len({tuple(ranges(each)) for each in done}) == 6
@@ -445,9 +445,9 @@ async def test_a_commit_whose_log_can_not_be_flushed_holds_nobody_for_ever(world
 async def test_offsets_of_times_are_found_in_placed_runs(world: World, broker: Broker) -> None:
     await produce(broker, batch(b"a", timestamp_ms=NOW_MS - 10))
     await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"x", b"y", b"z"]}))
-    found = await broker.at_time(ORDERS, NOW_MS + 1)
-    assert found is not None
-    assert (found.offset, found.timestamp_ms, found.leader_epoch) == (2, NOW_MS + 1, broker.leader_epoch(ORDERS))
+    result = await broker.at_time(ORDERS, NOW_MS + 1)
+    assert result is not None
+    assert (result.offset, result.timestamp_ms, result.leader_epoch) == (2, NOW_MS + 1, broker.leader_epoch(ORDERS))
 
 
 async def test_placed_runs_are_merged_and_producers_are_known_after_it(make_world: MakeWorld) -> None:

@@ -46,9 +46,9 @@ async def test_commits_are_counted_by_how_they_ended(world: World, broker: Broke
     segment = await write_segment(broker, world.bucket, {ORDERS: [b"z"]}, epoch=0)
     with pytest.raises(StaleCommit):
         await commit(world, broker, commit_of(segment, epoch=0))
-    told = page(broker)
-    assert (told["commits_total"], told["replays_total"], told["refusals_total"]) == (1, 1, 1)
-    assert (told["holds_total"], told["expired_holds_total"], told["holding"]) == (1, 0, 0)
+    result = page(broker)
+    assert (result["commits_total"], result["replays_total"], result["refusals_total"]) == (1, 1, 1)
+    assert (result["holds_total"], result["expired_holds_total"], result["holding"]) == (1, 0, 0)
 
 
 async def test_a_hold_that_nobody_ends_is_seen_while_it_lasts_and_afterwards(world: World, broker: Broker) -> None:
@@ -56,6 +56,6 @@ async def test_a_hold_that_nobody_ends_is_seen_while_it_lasts_and_afterwards(wor
     await until_done(world, hold(broker))
     assert page(broker)["holding"] == 1
     await world.clock.advance(world.settings.placing.hold_s + 2)
-    told = page(broker)
-    assert (told["holding"], told["expired_holds_total"]) == (0, 1)
-    assert told["held_seconds_total"] >= world.settings.placing.hold_s
+    result = page(broker)
+    assert (result["holding"], result["expired_holds_total"]) == (0, 1)
+    assert result["held_seconds_total"] >= world.settings.placing.hold_s

@@ -60,9 +60,9 @@ async def read_all(team: Team) -> dict[TopicPartition, dict[int, bytes | None]]:
 async def until_committed(team: Team, coordinator: Broker, epoch: int = 1) -> StoredCommit:
     """As a query does it: the same work again, with other objects, until it is told."""
     for _ in range(50):
-        wanted = await written(coordinator, team.world.bucket, VALUES, epoch=epoch)
+        request = await written(coordinator, team.world.bucket, VALUES, epoch=epoch)
         try:
-            return await team.done(coordinator.commits.commit(wanted), within_s=120)
+            return await team.done(coordinator.commits.commit(request), within_s=120)
         except Retriable:
             await team.pass_time(0.5)
     raise AssertionError("the commit never happened")
@@ -85,8 +85,8 @@ async def test_a_coordinator_that_dies_before_a_step_leaves_nothing_half_done(te
     for name in NAMES if step != "acquire" else ():
         await append(team, name, batch(b"before"))
     going_on = team.world.metadata.hold(step)
-    wanted = await written(coordinator, team.world.bucket, VALUES)
-    dying = asyncio.ensure_future(coordinator.commits.commit(wanted))
+    request = await written(coordinator, team.world.bucket, VALUES)
+    dying = asyncio.ensure_future(coordinator.commits.commit(request))
     await team.pass_time(0.3)
     dying.cancel()
     await team.kill(coordinator)
@@ -106,8 +106,8 @@ async def test_a_coordinator_that_dies_behind_the_transaction_is_not_needed(team
     for name in NAMES:
         await append(team, name, batch(b"before"))
     team.world.metadata.hold_answer("commit_external_segments")
-    wanted = await written(coordinator, team.world.bucket, VALUES)
-    dying = asyncio.ensure_future(coordinator.commits.commit(wanted))
+    request = await written(coordinator, team.world.bucket, VALUES)
+    dying = asyncio.ensure_future(coordinator.commits.commit(request))
     await team.pass_time(0.3)
     dying.cancel()
     team.world.metadata._held_answers.clear()
@@ -130,14 +130,14 @@ async def test_a_commit_that_is_told_again_can_be_read_at_whoever_tells_it(team:
         await append(team, name, batch(b"before"))
     led = {other: [name for name in NAMES if await team.leader(name) is other] for other in others}
     team.world.metadata.hold_answer("commit_external_segments")
-    wanted = await written(coordinator, team.world.bucket, VALUES)
-    dying = asyncio.ensure_future(coordinator.commits.commit(wanted))
+    request = await written(coordinator, team.world.bucket, VALUES)
+    dying = asyncio.ensure_future(coordinator.commits.commit(request))
     await team.pass_time(0.3)
     dying.cancel()
     team.world.metadata._held_answers.clear()
     for other, names in led.items():
         assert [list((await values_of(other, name)).values()) for name in names] == [[b"before"]] * len(names)
-        assert (await other.commits.commit(wanted)).is_replayed
+        assert (await other.commits.commit(request)).is_replayed
         for name in names:
             assert list((await values_of(other, name)).values()) == [b"before", *VALUES[name]]
 
@@ -148,8 +148,8 @@ async def test_a_leader_that_dies_while_it_holds_is_recovered_and_the_commit_goe
         await append(team, name, idempotent(b"before", sequence=0))
     victim = await another_leader(team, coordinator)
     going_on = team.world.metadata.hold("commit_external_segments")
-    wanted = await written(coordinator, team.world.bucket, VALUES)
-    placing = asyncio.ensure_future(coordinator.commits.commit(wanted))
+    request = await written(coordinator, team.world.bucket, VALUES)
+    placing = asyncio.ensure_future(coordinator.commits.commit(request))
     await team.pass_time(0.3)
     await team.kill(victim)
     await team.pass_time(14)
@@ -222,8 +222,8 @@ async def test_a_paused_coordinator_that_comes_back_places_nothing_late(team: Te
     """Its transaction waits for so long that its holds are over; producers have gone on."""
     coordinator, other = team.agents[0], team.agents[1]
     going_on = team.world.metadata.hold("commit_external_segments")
-    wanted = await written(coordinator, team.world.bucket, VALUES)
-    paused = asyncio.ensure_future(coordinator.commits.commit(wanted))
+    request = await written(coordinator, team.world.bucket, VALUES)
+    paused = asyncio.ensure_future(coordinator.commits.commit(request))
     await team.pass_time(12)
     for name in NAMES:
         assert await append(team, name, batch(b"meanwhile")) == 0

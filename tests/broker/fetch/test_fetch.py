@@ -43,10 +43,10 @@ def offsets(found: FetchResult) -> list[int]:
 
 async def test_an_answer_has_the_partitions_in_the_order_asked_for_with_their_ends(broker: Broker) -> None:
     await produce(broker, batch(b"a", b"b"), ORDERS)
-    found = await poll(broker, at(0, CLICKS), at(1, ORDERS), at(0, ORDERS))
-    assert [item.name for item in found] == [CLICKS, ORDERS, ORDERS]
-    assert [offsets(item) for item in found] == [[], [0, 1], [0, 1]]
-    assert [(item.log_start, item.high_watermark) for item in found] == [(0, 0), (0, 2), (0, 2)]
+    result = await poll(broker, at(0, CLICKS), at(1, ORDERS), at(0, ORDERS))
+    assert [item.name for item in result] == [CLICKS, ORDERS, ORDERS]
+    assert [offsets(item) for item in result] == [[], [0, 1], [0, 1]]
+    assert [(item.log_start, item.high_watermark) for item in result] == [(0, 0), (0, 2), (0, 2)]
 
 
 async def test_the_limit_of_a_partition_and_of_the_answer_both_hold(broker: Broker) -> None:
@@ -54,26 +54,26 @@ async def test_the_limit_of_a_partition_and_of_the_answer_both_hold(broker: Brok
     for name in (ORDERS, CLICKS):
         for _ in range(3):
             await produce(broker, batch(b"a"), name)
-    found = await poll(broker, at(0, ORDERS, 2 * size), at(0, CLICKS))
-    assert [offsets(item) for item in found] == [[0, 1], [0, 1, 2]]
-    found = await poll(broker, at(0, ORDERS), at(0, CLICKS), max_bytes=4 * size)
-    assert [offsets(item) for item in found] == [[0, 1, 2], [0]]
+    result = await poll(broker, at(0, ORDERS, 2 * size), at(0, CLICKS))
+    assert [offsets(item) for item in result] == [[0, 1], [0, 1, 2]]
+    result = await poll(broker, at(0, ORDERS), at(0, CLICKS), max_bytes=4 * size)
+    assert [offsets(item) for item in result] == [[0, 1, 2], [0]]
 
 
 async def test_the_first_batch_comes_whole_however_large_and_only_the_first(broker: Broker) -> None:
     for name in (ORDERS, CLICKS):
         await produce(broker, batch(b"x" * 1000), name)
-    found = await poll(broker, at(0, ORDERS, 1), at(0, CLICKS, 1), max_bytes=10)
-    assert [offsets(item) for item in found] == [[0], []]
-    found = await poll(broker, at(1, ORDERS, 1), at(0, CLICKS, 1), max_bytes=10)
-    assert [offsets(item) for item in found] == [[], [0]]
+    result = await poll(broker, at(0, ORDERS, 1), at(0, CLICKS, 1), max_bytes=10)
+    assert [offsets(item) for item in result] == [[0], []]
+    result = await poll(broker, at(1, ORDERS, 1), at(0, CLICKS, 1), max_bytes=10)
+    assert [offsets(item) for item in result] == [[], [0]]
 
 
 async def test_one_partition_in_trouble_does_not_spoil_the_others(broker: Broker) -> None:
     await produce(broker, batch(b"a"))
-    found = await poll(broker, at(0, TopicPartition("nobody", 0)), at(7), at(0), at(0, TopicPartition("orders", 5)))
-    assert [type(item.error) for item in found] == [UnknownTopic, OffsetOutOfRange, type(None), UnknownTopic]
-    assert offsets(found[2]) == [0]
+    result = await poll(broker, at(0, TopicPartition("nobody", 0)), at(7), at(0), at(0, TopicPartition("orders", 5)))
+    assert [type(item.error) for item in result] == [UnknownTopic, OffsetOutOfRange, type(None), UnknownTopic]
+    assert offsets(result[2]) == [0]
 
 
 async def test_offsets_outside_the_log_are_refused_on_both_sides(broker: Broker) -> None:
@@ -101,8 +101,8 @@ async def test_a_long_poll_wakes_when_the_high_watermark_moves_and_not_when_a_ba
     assert (log.high_watermark, log.next_offset) == (0, 1)
     assert not waiting.done()
     await broker.acknowledge(placed)
-    found = await waiting
-    assert [offsets(item) for item in found] == [[], [0]]
+    result = await waiting
+    assert [offsets(item) for item in result] == [[], [0]]
 
 
 async def test_a_long_poll_waits_until_there_is_as_much_as_it_wants(broker: Broker) -> None:
@@ -123,8 +123,8 @@ async def test_a_long_poll_that_wants_more_than_it_may_have_ends_with_what_it_ma
 
 
 async def test_the_first_error_ends_a_long_poll(broker: Broker) -> None:
-    (found, wrong) = await poll(broker, at(0), at(99, CLICKS))
-    assert found.error is None
+    (result, wrong) = await poll(broker, at(0), at(99, CLICKS))
+    assert result.error is None
     assert isinstance(wrong.error, OffsetOutOfRange)
 
 
@@ -132,8 +132,8 @@ async def test_a_deleted_topic_ends_a_long_poll(broker: Broker) -> None:
     waiting = poll(broker, at(0))
     await settle()
     await broker.delete_topic(await broker.topic("orders"))
-    (found,) = await waiting
-    assert isinstance(found.error, UnknownTopic)
+    (result,) = await waiting
+    assert isinstance(result.error, UnknownTopic)
 
 
 async def test_a_closed_log_ends_a_long_poll_though_what_it_has_is_still_served(broker: Broker) -> None:
@@ -142,8 +142,8 @@ async def test_a_closed_log_ends_a_long_poll_though_what_it_has_is_still_served(
     waiting = poll(broker, at(1))
     await settle()
     (await broker.open_log(ORDERS)).close(Stopping("bye"))
-    (found,) = await waiting
-    assert isinstance(found.error, Stopping)
+    (result,) = await waiting
+    assert isinstance(result.error, Stopping)
     assert offsets(await fetch(broker, 0)) == [0]
 
 
@@ -168,8 +168,8 @@ async def test_a_long_poll_ends_at_its_time_or_at_the_setting_with_nothing(
     assert not waiting.done()
     world.clock.skip(0.1)
     wake(log)
-    (found,) = await waiting
-    assert (found.error, offsets(found)) == (None, [])
+    (result,) = await waiting
+    assert (result.error, offsets(result)) == (None, [])
 
 
 async def test_waiting_itself_ends_with_the_time() -> None:
@@ -212,16 +212,16 @@ async def test_a_long_poll_does_not_wait_for_what_the_tail_has_behind_a_segment(
     await produce(broker, batch(b"a"))
     await current(broker).flusher.flush_all()
     await produce(broker, batch(b"b" * 1000))
-    (found,) = await asyncio.wait_for(poll(broker, at(0), min_bytes=500), timeout=LONG_S / 4)
-    assert (offsets(found), found.high_watermark) == ([0], 2)
+    (result,) = await asyncio.wait_for(poll(broker, at(0), min_bytes=500), timeout=LONG_S / 4)
+    assert (offsets(result), result.high_watermark) == ([0], 2)
 
 
 async def test_a_long_poll_does_not_wait_for_more_than_its_partitions_may_have(broker: Broker) -> None:
     size = len(batch(b"a"))
     for _ in range(3):
         await produce(broker, batch(b"a"))
-    (found,) = await asyncio.wait_for(poll(broker, at(0, max_bytes=2 * size), min_bytes=3 * size), timeout=LONG_S / 4)
-    assert offsets(found) == [0, 1]
+    (result,) = await asyncio.wait_for(poll(broker, at(0, max_bytes=2 * size), min_bytes=3 * size), timeout=LONG_S / 4)
+    assert offsets(result) == [0, 1]
 
 
 async def test_a_reader_with_tiny_limits_gets_every_partition_to_its_end(broker: Broker) -> None:
@@ -234,7 +234,7 @@ async def test_a_reader_with_tiny_limits_gets_every_partition_to_its_end(broker:
             await current(broker).flusher.flush_all()
     read = {name: list[int]() for name in names}
     for _ in range(12):
-        found = await poll(broker, *(at(len(read[name]), name, max_bytes=50) for name in names), max_bytes=300)
-        for item in found:
+        result = await poll(broker, *(at(len(read[name]), name, max_bytes=50) for name in names), max_bytes=300)
+        for item in result:
             read[item.name] += offsets(item)
     assert read == {name: list(range(12)) for name in names}

@@ -23,8 +23,8 @@ async def add(broker: Broker, *times: int, flush: bool = False, codec: int = 0) 
 
 
 async def at(broker: Broker, time: int) -> tuple[int, int] | None:
-    found = await broker.at_time(ORDERS, T + time)
-    return (found.offset, found.timestamp_ms - T) if found is not None else None
+    result = await broker.at_time(ORDERS, T + time)
+    return (result.offset, result.timestamp_ms - T) if result is not None else None
 
 
 async def test_an_empty_log_begins_and_ends_at_zero_and_knows_no_times(broker: Broker) -> None:
@@ -47,25 +47,25 @@ async def test_a_time_is_found_in_tail_and_segments_and_inside_a_compressed_batc
 ) -> None:
     await add(broker, 10, 20, 30, flush=flushed[0], codec=codec)
     await add(broker, 40, 50, flush=flushed[1], codec=codec)
-    asked = [0, 10, 11, 30, 31, 50, 51]
-    assert [await at(broker, time) for time in asked] == [(0, 10), (0, 10), (1, 20), (2, 30), (3, 40), (4, 50), None]
+    requests = [0, 10, 11, 30, 31, 50, 51]
+    assert [await at(broker, time) for time in requests] == [(0, 10), (0, 10), (1, 20), (2, 30), (3, 40), (4, 50), None]
 
 
 @pytest.mark.parametrize("flushed", [0, 1, 2, 3])
 async def test_times_out_of_order_give_the_first_offset_that_is_late_enough(broker: Broker, flushed: int) -> None:
     for number, times in enumerate([(50, 10), (5, 70), (60, 90)]):
         await add(broker, *times, flush=number < flushed)
-    asked = [1, 50, 51, 70, 71, 91]
-    assert [await at(broker, time) for time in asked] == [(0, 50), (0, 50), (3, 70), (3, 70), (5, 90), None]
+    requests = [1, 50, 51, 70, 71, 91]
+    assert [await at(broker, time) for time in requests] == [(0, 50), (0, 50), (3, 70), (3, 70), (5, 90), None]
 
 
 @pytest.mark.parametrize("flushed", [0, 1, 2, 3])
 async def test_the_largest_timestamp_is_found_wherever_it_is_and_its_first_record(broker: Broker, flushed: int) -> None:
     for number, times in enumerate([(1, 2), (9, 90, 90), (3, 90)]):
         await add(broker, *times, flush=number < flushed)
-    found = await broker.at_max_timestamp(ORDERS)
-    assert found is not None
-    assert (found.offset, found.timestamp_ms - T) == (3, 90)
+    result = await broker.at_max_timestamp(ORDERS)
+    assert result is not None
+    assert (result.offset, result.timestamp_ms - T) == (3, 90)
 
 
 async def test_times_below_the_log_start_do_not_count(broker: Broker, world: World) -> None:
@@ -78,9 +78,9 @@ async def test_times_below_the_log_start_do_not_count(broker: Broker, world: Wor
     assert (await broker.earliest(ORDERS)).offset == 2
     assert await at(broker, 0) == (2, 20)
     assert await at(broker, 99) is None
-    found = await broker.at_max_timestamp(ORDERS)
-    assert found is not None
-    assert found.offset == 3
+    result = await broker.at_max_timestamp(ORDERS)
+    assert result is not None
+    assert result.offset == 3
 
 
 async def test_a_flush_in_the_middle_of_a_search_hides_nothing(broker: Broker, world: World) -> None:
@@ -91,9 +91,9 @@ async def test_a_flush_in_the_middle_of_a_search_hides_nothing(broker: Broker, w
     await settle()  # the answer, that no run is so late, is on its way
     await current(broker).flusher.flush_all()
     gate.set()
-    found = await searching
-    assert found is not None
-    assert found.offset == 1
+    result = await searching
+    assert result is not None
+    assert result.offset == 1
 
 
 async def test_log_append_time_is_what_is_searched_for(world: World) -> None:
@@ -101,9 +101,9 @@ async def test_log_append_time_is_what_is_searched_for(world: World) -> None:
     await add(broker, 5, 6)
     await world.clock.advance(10)
     await add(broker, 7, flush=True)
-    found = await broker.at_time(ORDERS, NOW_MS + 1)
-    assert found is not None
-    assert (found.offset, found.timestamp_ms) == (2, NOW_MS + 10_000)
+    result = await broker.at_time(ORDERS, NOW_MS + 1)
+    assert result is not None
+    assert (result.offset, result.timestamp_ms) == (2, NOW_MS + 10_000)
 
 
 async def test_the_current_epoch_ends_at_the_high_watermark_and_a_later_one_is_unknown(broker: Broker) -> None:
@@ -125,6 +125,6 @@ async def test_an_older_epoch_ends_where_the_next_one_began(world: World) -> Non
     assert await broker.epoch_end(ORDERS, old) == OffsetResult(2, leader_epoch=old)
     assert await broker.epoch_end(ORDERS, new) == OffsetResult(3, leader_epoch=new)
     assert await broker.epoch_end(ORDERS, old - 1) is None
-    found = await broker.at_time(ORDERS, T)
-    assert found is not None
-    assert found.leader_epoch == old
+    result = await broker.at_time(ORDERS, T)
+    assert result is not None
+    assert result.leader_epoch == old

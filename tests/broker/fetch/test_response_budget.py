@@ -58,8 +58,8 @@ async def broker(world: World) -> Broker:
 def ask(
     broker: Broker, *, offset: int = 0, wait_s: float = 0.0, min_bytes: int = 1
 ) -> "asyncio.Task[list[FetchResult]]":
-    wanted = [PartitionFetch(TopicPartition("orders", number), offset, MANY_BYTES) for number in range(PARTITIONS)]
-    fetching = broker.fetch(wanted, max_bytes=MANY_BYTES, min_bytes=min_bytes, max_wait_s=wait_s)
+    requests = [PartitionFetch(TopicPartition("orders", number), offset, MANY_BYTES) for number in range(PARTITIONS)]
+    fetching = broker.fetch(requests, max_bytes=MANY_BYTES, min_bytes=min_bytes, max_wait_s=wait_s)
     return asyncio.get_running_loop().create_task(fetching)
 
 
@@ -78,7 +78,7 @@ async def test_many_cold_answers_that_are_gathered_at_once_stay_within_the_limit
     readers = [ask(broker) for _ in range(READERS)]
     await settle()
     going.set()
-    sizes = [sum(item.size_bytes for item in found) for found in await asyncio.gather(*readers)]
+    sizes = [sum(item.size_bytes for item in each) for each in await asyncio.gather(*readers)]
     assert 0 < min(sizes) <= max(sizes) <= LIMIT_BYTES // SHARE
     assert LIMIT_BYTES / 2 < max(held) <= LIMIT_BYTES + READERS * len(batch(VALUE))
     assert broker.reader.answers.held_bytes == 0

@@ -34,24 +34,24 @@ async def flushed(broker: Broker, topic: str, partition: int, *, runs: int) -> N
 
 async def listed(broker: Broker, *, limit: int, begin: RunCursor | None = None) -> tuple[Listed, int]:
     """All that is listed from there on, and in how many pages."""
-    found: Listed = []
+    results: Listed = []
     for pages in range(1, 50):
         page = await broker.run_listing.page(await broker.topics(), limit=limit, begin=begin)
         assert len(page.runs) <= min(limit, MAX_RUNS)
-        found += [(name.topic, name.partition, run.base) for name, run in page.runs]
+        results += [(name.topic, name.partition, run.base) for name, run in page.runs]
         if page.next is None:
-            return found, pages
+            return results, pages
         begin = page.next
     raise AssertionError("the listing never ends")
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 1000])
 async def test_pages_are_small_and_leave_nothing_out(broker: Broker, limit: int) -> None:
-    wanted = {("a", 1): 5, ("b", 0): 1, ("b", 4): 6, ("c", 0): 2}
-    for (topic, partition), runs in wanted.items():
+    expected = {("a", 1): 5, ("b", 0): 1, ("b", 4): 6, ("c", 0): 2}
+    for (topic, partition), runs in expected.items():
         await flushed(broker, topic, partition, runs=runs)
-    found, _ = await listed(broker, limit=limit)
-    assert found == [(*name, base) for name, runs in wanted.items() for base in range(runs)]
+    result, _ = await listed(broker, limit=limit)
+    assert result == [(*name, base) for name, runs in expected.items() for base in range(runs)]
 
 
 async def test_one_page_looks_at_so_many_partitions_only(broker: Broker) -> None:

@@ -36,9 +36,9 @@ def test_an_error_that_is_the_callers_is_told_at_once_and_one_that_may_pass_is_n
 
 def test_what_is_too_much_is_left_for_the_next_read_and_the_first_is_always_told() -> None:
     size = found(0, b"a").size_bytes
-    asked = [found(0, b"a"), found(1), found(2, b"c")]
-    assert [bool(each.records) for each in trimmed(asked, max_bytes=2 * size)] == [True, False, True]
-    assert [bool(each.records) for each in trimmed(asked, max_bytes=2 * size - 1)] == [True, False, False]
-    short = trimmed(asked, max_bytes=1)
+    requests = [found(0, b"a"), found(1), found(2, b"c")]
+    assert [bool(each.records) for each in trimmed(requests, max_bytes=2 * size)] == [True, False, True]
+    assert [bool(each.records) for each in trimmed(requests, max_bytes=2 * size - 1)] == [True, False, False]
+    short = trimmed(requests, max_bytes=1)
     assert [bool(each.records) for each in short] == [True, False, False]
     assert short[2].high_watermark == 1

@@ -55,10 +55,10 @@ def values(count: int, **fields: bytes) -> list[NewRecord]:
 
 
 async def everything(broker: Broker, topic: str = "orders", partitions: int = PARTITIONS) -> list[bytes | None]:
-    found: list[bytes | None] = []
+    results: list[bytes | None] = []
     for number in range(partitions):
-        found += (await values_of(broker, TopicPartition(topic, number))).values()
-    return found
+        results += (await values_of(broker, TopicPartition(topic, number))).values()
+    return results
 
 
 # --- where records go
@@ -70,14 +70,14 @@ async def test_a_key_goes_where_kafka_clients_send_it_and_each_record_is_at_its_
         assert record.key is not None
         assert receipt.partition == partition_for(record.key, PARTITIONS)
         assert receipt.offset is not None
-        found = await values_of(broker, TopicPartition("orders", receipt.partition))
-        assert found[receipt.offset] == record.value
+        result = await values_of(broker, TopicPartition("orders", receipt.partition))
+        assert result[receipt.offset] == record.value
 
 
 async def test_records_of_one_call_keep_their_order_in_a_partition(broker: Broker) -> None:
     await publish(broker, *values(100, key=b"same"))
-    found = await values_of(broker, TopicPartition("orders", partition_for(b"same", PARTITIONS)))
-    assert list(found.values()) == [b"%d" % number for number in range(100)]
+    result = await values_of(broker, TopicPartition("orders", partition_for(b"same", PARTITIONS)))
+    assert list(result.values()) == [b"%d" % number for number in range(100)]
 
 
 async def test_records_without_a_key_stay_together_in_a_call_and_calls_take_turns(broker: Broker) -> None:

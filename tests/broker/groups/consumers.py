@@ -34,17 +34,17 @@ class Link:
     dead: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def ask(self, call: Coroutine[Any, Any, T]) -> T:
-        asked = asyncio.ensure_future(call)
+        pending = asyncio.ensure_future(call)
         died = asyncio.ensure_future(self.dead.wait())
         try:
-            await asyncio.wait({asked, died}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({pending, died}, return_when=asyncio.FIRST_COMPLETED)
             if self.dead.is_set():
                 raise ConnectionLost
-            return await asked
+            return await pending
         finally:
-            for task in (asked, died):
+            for task in (pending, died):
                 task.cancel()
-            await asyncio.gather(asked, died, return_exceptions=True)
+            await asyncio.gather(pending, died, return_exceptions=True)
 
 
 @dataclass
@@ -118,11 +118,11 @@ class Consumer:
         mine = [ORDERS[int(number)] for number in synced.assignment.decode().split()]
         for partition in mine:
             self._book.assigned(joined.generation, partition, joined.member_id)
-        found = (await self._link.ask(groups.fetch({"g": mine})))["g"]
-        if isinstance(found, StreamhouseError):
-            raise found
+        result = (await self._link.ask(groups.fetch({"g": mine})))["g"]
+        if isinstance(result, StreamhouseError):
+            raise result
         for partition in mine:
-            offset = found[partition].offset if partition in found else 0
+            offset = result[partition].offset if partition in result else 0
             self._book.fetched(partition, offset)
             self.positions[partition] = offset
         self.joined = joined

@@ -156,6 +156,6 @@ class Machine:
         while self.now < end:
             self.pass_time(min(step_s, end - self.now))
             for member in members:
-                found = self.group.roster.get(member)
-                if found is not None:
-                    found.touch(self.now)
+                result = self.group.roster.get(member)
+                if result is not None:
+                    result.touch(self.now)

@@ -267,9 +267,9 @@ def at(*offsets: int) -> dict[TopicPartition, OffsetToCommit]:
 
 async def committed(groups: Groups, group_id: str = "g") -> list[int]:
     """What the group has committed of `orders`, by partition; -1: nothing."""
-    found = (await groups.fetch({group_id: ORDERS}))[group_id]
-    assert not isinstance(found, StreamhouseError), found
-    offsets = [found[name].offset if name in found else -1 for name in ORDERS]
+    result = (await groups.fetch({group_id: ORDERS}))[group_id]
+    assert not isinstance(result, StreamhouseError), result
+    offsets = [result[name].offset if name in result else -1 for name in ORDERS]
     while offsets and offsets[-1] == -1:
         offsets.pop()
     return offsets

@@ -77,10 +77,10 @@ class GroupMachine(RuleBasedStateMachine):
             self.sync(member_id, instance_id, self.machine.group.generation)
 
     def sync(self, member_id: str, instance_id: str | None, generation: int) -> None:
-        told = self.rosters.get(generation, ())
+        response = self.rosters.get(generation, ())
         assignments = {
-            member: b",".join(b"%d" % each for each in PARTITIONS if each % len(told) == position)
-            for position, member in enumerate(told)
+            member: b",".join(b"%d" % each for each in PARTITIONS if each % len(response) == position)
+            for position, member in enumerate(response)
         }
         token = self.machine.sync(member_id, assignments, instance_id=instance_id, generation=generation)
         self.asked.add(token)
@@ -126,7 +126,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert last.generation >= max((generation for generation, _ in self.owners), default=0)
         old.group = Group.load(last, old.settings, now=old.now)
         self.highest = last.generation
-        self.rosters = {key: told for key, told in self.rosters.items() if key <= last.generation}
+        self.rosters = {key: each for key, each in self.rosters.items() if key <= last.generation}
 
     # --- what must hold
 

@@ -114,9 +114,9 @@ def test_members_that_do_not_come_back_within_the_rebalance_timeout_are_out() ->
 def test_the_largest_rebalance_timeout_of_all_members_counts() -> None:
     machine = Machine()
     patient, hasty = machine.settled(None, None, rebalance_ms=20_000)
-    found = machine.group.roster.get(patient)
-    assert found is not None
-    found.rebalance_timeout_ms = 50_000
+    result = machine.group.roster.get(patient)
+    assert result is not None
+    result.rebalance_timeout_ms = 50_000
     newcomer = machine.join(rebalance_ms=5_000)
     machine.keep_alive(48, patient, hasty)
     assert machine.waits(newcomer)

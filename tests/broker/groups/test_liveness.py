@@ -61,8 +61,8 @@ def is_settled(world: World, members: list[Member]) -> bool:
         return False
     good = [member for member in members if member.keeps_joining]
     hanging = {member.member_id for member in members if member.is_stuck}
-    told = {member.member_id for member in good if member.is_steady and member.generation == group.generation}
-    return len(told) == len(good) and told == {each.member_id for each in group.roster} - hanging
+    result = {member.member_id for member in good if member.is_steady and member.generation == group.generation}
+    return len(result) == len(good) and result == {each.member_id for each in group.roster} - hanging
 
 
 def check(seed: int, *, initial_delay_s: float) -> bool:

@@ -39,11 +39,11 @@ READS_ORDERS = b"\x00\x01" + b"\x00\x00\x00\x01" + b"\x00\x06orders" + b"\x00\x0
 
 async def test_a_member_commits_and_reads_back_what_it_committed(scene: Scene, agent: Agent) -> None:
     [member] = await scene.group_of(agent.groups, 1)
-    wanted = {ORDERS[1]: OffsetToCommit(offset=7, leader_epoch=3, metadata="half way")}
-    assert await agent.groups.commit("g", caller(member), wanted) == {ORDERS[1]: None}
-    found = (await agent.groups.fetch({"g": None}))["g"]
-    assert not isinstance(found, Exception)
-    [(name, offset)] = found.items()
+    expected = {ORDERS[1]: OffsetToCommit(offset=7, leader_epoch=3, metadata="half way")}
+    assert await agent.groups.commit("g", caller(member), expected) == {ORDERS[1]: None}
+    result = (await agent.groups.fetch({"g": None}))["g"]
+    assert not isinstance(result, Exception)
+    [(name, offset)] = result.items()
     assert (name, offset.offset, offset.leader_epoch, offset.metadata) == (ORDERS[1], 7, 3, "half way")
 
 
@@ -251,19 +251,19 @@ async def test_several_groups_are_read_at_once(agent: Agent) -> None:
     await agent.groups.commit("a", NOBODY, at(1, 2, 3))
     await agent.groups.commit("b", NOBODY, at(9))
     before = agent.store.calls["committed_offsets"]
-    found = await agent.groups.fetch({"a": ORDERS[1:3], "b": None, "nobody": None, "c": []})
+    result = await agent.groups.fetch({"a": ORDERS[1:3], "b": None, "nobody": None, "c": []})
     assert agent.store.calls["committed_offsets"] == before + 1
     read = {
         group_id: {name.partition: each.offset for name, each in offsets.items()}
-        for group_id, offsets in found.items()
+        for group_id, offsets in result.items()
         if not isinstance(offsets, Exception)
     }
     assert read == {"a": {1: 2, 2: 3}, "b": {0: 9}, "nobody": {}, "c": {}}
 
 
 async def test_unknown_topics_have_no_offsets(agent: Agent) -> None:
-    found = await agent.groups.fetch({"g": [TopicPartition("nowhere", 0), TopicPartition("orders", 99)]})
-    assert found == {"g": {}}
+    result = await agent.groups.fetch({"g": [TopicPartition("nowhere", 0), TopicPartition("orders", 99)]})
+    assert result == {"g": {}}
 
 
 @pytest.mark.parametrize("call", ["committed_offsets", "pending_offsets", "topics"])
@@ -273,8 +273,8 @@ async def test_while_the_store_is_away_reading_is_put_off(scene: Scene, agent: A
     await scene.clock.advance(1)
     agent.store.refused.add(call)
     unknown = [TopicPartition("created-meanwhile", 0)] if call == "topics" else None
-    found = await agent.groups.fetch({"g": unknown}, stable=True)
-    assert isinstance(found["g"], CoordinatorLoading)
+    result = await agent.groups.fetch({"g": unknown}, stable=True)
+    assert isinstance(result["g"], CoordinatorLoading)
     agent.store.refused.clear()
     assert not isinstance((await agent.groups.fetch({"g": unknown}, stable=True))["g"], StreamhouseError)
 
@@ -289,9 +289,9 @@ async def test_any_agent_tells_what_was_committed(scene: Scene, agent: Agent) ->
 
 async def test_one_groups_bad_name_is_not_its_neighbours(agent: Agent) -> None:
     await agent.groups.commit("g", NOBODY, at(1))
-    found = await agent.groups.fetch({"x" * 2000: None, "g": []})
-    assert isinstance(found["x" * 2000], GroupIdInvalid)
-    assert found["g"] == {}
+    result = await agent.groups.fetch({"x" * 2000: None, "g": []})
+    assert isinstance(result["x" * 2000], GroupIdInvalid)
+    assert result["g"] == {}
 
 
 async def test_a_deleted_topic_takes_its_offsets_along(agent: Agent) -> None:
@@ -346,11 +346,11 @@ async def test_offsets_are_not_deleted_where_members_change_while_their_subscrip
     await agent.groups.commit("g", NOBODY, at(1))
 
     async def meanwhile(group_id: str, subscriptions: Sequence[bytes], among: Set[str]) -> Set[str]:
-        found = await find_topics_read(group_id, subscriptions, among)
+        result = await find_topics_read(group_id, subscriptions, among)
         waiting = scene.start(agent.groups.join("g", join(metadata=READS_ORDERS)))
         await scene.clock.advance(3)
         await waiting
-        return found
+        return result
 
     monkeypatch.setattr(offsets, "find_topics_read", meanwhile)
     with pytest.raises(RebalanceInProgress):
@@ -412,9 +412,9 @@ class Once(set[str]):
     """Names that are found in it one time."""
 
     def __contains__(self, name: object) -> bool:
-        found = super().__contains__(name)
+        result = super().__contains__(name)
         self.discard(str(name))
-        return found
+        return result
 
 
 async def test_nothing_is_written_over_a_group_whose_deletion_failed(scene: Scene, agent: Agent) -> None:
@@ -472,8 +472,8 @@ async def test_groups_are_listed_by_state_and_type_whatever_the_case(scene: Scen
 
 async def test_groups_are_described_each_with_its_own_outcome(scene: Scene, agent: Agent) -> None:
     await scene.group_of(agent.groups, 2)
-    found = await agent.groups.describe(["g", "nobody"])
-    described = found["g"]
+    result = await agent.groups.describe(["g", "nobody"])
+    described = result["g"]
     assert not isinstance(described, Exception)
     assert (described.state, described.generation, len(described.members)) == (GroupState.STABLE, 1, 2)
-    assert isinstance(found["nobody"], GroupNotFound)
+    assert isinstance(result["nobody"], GroupNotFound)

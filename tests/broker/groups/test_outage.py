@@ -74,11 +74,11 @@ class TimedLink(Link):
     longest_s = 0.0
 
     async def ask(self, call: Coroutine[Any, Any, T]) -> T:
-        asked = self.clock.monotonic()
+        request = self.clock.monotonic()
         try:
             return await super().ask(call)
         finally:
-            self.longest_s = max(self.longest_s, self.clock.monotonic() - asked)
+            self.longest_s = max(self.longest_s, self.clock.monotonic() - request)
 
 
 class SeekingConsumer(Consumer):

@@ -61,9 +61,9 @@ def test_a_rebalance_while_the_write_is_under_way_wins() -> None:
     assert isinstance(machine.refused(token), RebalanceInProgress)
     machine.settle()
     assert machine.state() is GroupState.PREPARING_REBALANCE
-    found = machine.group.roster.get(follower)
-    assert found is not None
-    assert found.assignment == b""
+    result = machine.group.roster.get(follower)
+    assert result is not None
+    assert result.assignment == b""
 
 
 def test_an_old_write_that_comes_back_late_does_not_make_a_later_generation_stable() -> None:

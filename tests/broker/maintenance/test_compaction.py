@@ -133,8 +133,8 @@ async def test_a_fetch_in_a_gap_gets_what_follows(broker: Broker) -> None:
     for offset in range(9):
         answer = await fetch(broker, offset)
         assert answer.error is None
-        found = [record.offset for record in records_of(answer.records) if record.offset >= offset]
-        assert found == [at for at in (1, 3, 5, 7, 8, 9) if at >= offset]
+        results = [record.offset for record in records_of(answer.records) if record.offset >= offset]
+        assert results == [at for at in (1, 3, 5, 7, 8, 9) if at >= offset]
 
 
 async def test_a_fetch_in_a_gap_up_to_the_flushed_end_gets_the_tail(world: World) -> None:
@@ -155,8 +155,8 @@ async def test_times_are_found_where_the_records_are(broker: Broker) -> None:
     await broker.compactor.run_once()
 
     async def at(timestamp_ms: int) -> tuple[int, int] | None:
-        found = await broker.at_time(ORDERS, timestamp_ms)
-        return None if found is None else (found.offset, found.timestamp_ms - NOW_MS)
+        result = await broker.at_time(ORDERS, timestamp_ms)
+        return None if result is None else (result.offset, result.timestamp_ms - NOW_MS)
 
     assert await at(NOW_MS - 10_000) == (2, -8000)
     assert await at(NOW_MS - 7000) == (3, -7000)
@@ -583,29 +583,29 @@ async def test_whatever_happens_a_reader_from_zero_sees_each_keys_final_value(ma
 
 
 async def read_all(broker: Broker) -> list[Record]:
-    found: list[Record] = []
+    results: list[Record] = []
     offset = 0
     while offset < (await broker.latest(ORDERS)).offset:
         answer = await fetch(broker, offset, max_bytes=300)
         assert answer.error is None
-        found += [record for record in records_of(answer.records) if record.offset >= offset]
+        results += [record for record in records_of(answer.records) if record.offset >= offset]
         ends = [span.end for data in answer.records for span in iter_batches(data)]
         if not ends:
             break
         offset = ends[-1]
-    return found
+    return results
 
 
 async def check(world: World, broker: Broker, history: list[Record]) -> None:
-    found = await read_all(broker)
+    result = await read_all(broker)
     assert (await broker.latest(ORDERS)).offset == len(history)
-    assert [record.offset for record in found] == sorted({record.offset for record in found})
-    for record in found:
+    assert [record.offset for record in result] == sorted({record.offset for record in result})
+    for record in result:
         assert record == history[record.offset]
     clean = await cleaned_to(world, broker)
-    assert [record.offset for record in found if record.offset >= clean] == list(range(clean, len(history)))
+    assert [record.offset for record in result if record.offset >= clean] == list(range(clean, len(history)))
     final = {record.key: record.value for record in history}
-    seen = {record.key: record.value for record in found}
+    seen = {record.key: record.value for record in result}
     assert {key: value for key, value in seen.items() if value is not None} == {
         key: value for key, value in final.items() if value is not None
     }

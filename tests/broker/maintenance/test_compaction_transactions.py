@@ -89,35 +89,37 @@ async def as_kafka(broker: Broker, *, is_committed: bool = True, max_bytes: int 
     """Everything as a consumer of Kafka gets it, answer by answer."""
     view, offset = View(), 0
     while True:
-        wanted = PartitionFetch(ORDERS, offset, max_bytes, committed=is_committed)
-        (found,) = await broker.fetch([wanted], max_bytes=MANY_BYTES, min_bytes=0, max_wait_s=0)
-        assert found.error is None
-        following = end_of(found, offset)
+        request = PartitionFetch(ORDERS, offset, max_bytes, committed=is_committed)
+        (result,) = await broker.fetch([request], max_bytes=MANY_BYTES, min_bytes=0, max_wait_s=0)
+        assert result.error is None
+        following = end_of(result, offset)
         if following == offset:
             return view
         view.log += [
-            batch for data in found.records for batch in batches_of(data) if iter_batches(batch)[0].end > offset
+            batch for data in result.records for batch in batches_of(data) if iter_batches(batch)[0].end > offset
         ]
-        view.aborted |= set(found.aborted)
+        view.aborted |= set(result.aborted)
         offset = following
 
 
 async def as_http(broker: Broker, *, start: int = 0, end: int | None = None) -> list[Item]:
     """Everything as HTTP, gRPC and tails of Spark get it."""
-    found: list[Item] = []
+    results: list[Item] = []
     offset = start
     while end is None or offset < end:
         (got,) = await broker.records.read(
             [PartitionFetch(ORDERS, offset, 300)], max_bytes=MANY_BYTES, min_bytes=0, max_wait_s=0
         )
         assert got.error is None
-        found += [Item(each.offset, each.key, each.value) for each in records_of(got.records) if each.offset >= offset]
+        results += [
+            Item(each.offset, each.key, each.value) for each in records_of(got.records) if each.offset >= offset
+        ]
         following = end_of(got, offset)
         if following == offset:
             assert end is None, "it ends before the plan does"
             break
         offset = following
-    return found
+    return results
 
 
 async def as_planned(broker: Broker) -> list[Item]:
@@ -208,10 +210,10 @@ async def test_a_marker_goes_long_after_its_records_and_nobody_is_told_of_its_tr
     await alice.send(broker, (b"a", b"2"))
     await alice.end(broker, commit=False)
     await flush(broker)
-    told = AbortedTransaction(alice.identity.producer_id, 1, 2)
+    result = AbortedTransaction(alice.identity.producer_id, 1, 2)
     await written(broker, (b"b", b"0"))
     await broker.compactor.run_once()
-    assert list(await rows(world, broker)) == [told], "there was something of it"
+    assert list(await rows(world, broker)) == [result], "there was something of it"
     await written(broker, (b"b", b"1"))
     await broker.compactor.run_once()
     assert (list(await rows(world, broker)), markers(await as_kafka(broker))) == ([], [2])
@@ -331,11 +333,11 @@ async def test_readers_are_taken_over_what_they_may_not_see(world: World, broker
     alice = await client(broker)
     await alice.send(broker, (b"a", b"0"), (b"b", b"1"))
     await alice.end(broker, commit=False)
-    (found,) = await broker.records.read([PartitionFetch(ORDERS, 0, 1000)], max_bytes=1000, min_bytes=0, max_wait_s=0)
-    assert (end_of(found, 0), records_of(found.records), found.high_watermark) == (3, [], 3)
+    (result,) = await broker.records.read([PartitionFetch(ORDERS, 0, 1000)], max_bytes=1000, min_bytes=0, max_wait_s=0)
+    assert (end_of(result, 0), records_of(result.records), result.high_watermark) == (3, [], 3)
     await alice.send(broker, (b"a", b"3"))
-    (found,) = await broker.records.read([PartitionFetch(ORDERS, 3, 1000)], max_bytes=1000, min_bytes=0, max_wait_s=0)
-    assert (list(found.records), found.high_watermark) == ([], 3)
+    (result,) = await broker.records.read([PartitionFetch(ORDERS, 3, 1000)], max_bytes=1000, min_bytes=0, max_wait_s=0)
+    assert (list(result.records), result.high_watermark) == ([], 3)
     assert (await broker.records.stable_end(ORDERS)).offset == 3
     assert (await broker.records.latest(ORDERS)).offset == 4
     assert await broker.records.at_time(ORDERS, NOW_MS + 1) is None

@@ -68,8 +68,8 @@ async def test_damage_is_not_merged_into_a_run_that_looks_sound(world: World, ho
     assert len(await runs_of(world, broker, CLICKS)) == 1
     assert await values_of(broker, CLICKS) == {n: b"c%d" % n for n in range(FLUSHES)}
     for offset in range(FLUSHES):
-        found = await fetch(broker, offset)
-        assert isinstance(found.error, CorruptObject) == (offset == 2)
+        result = await fetch(broker, offset)
+        assert isinstance(result.error, CorruptObject) == (offset == 2)
 
 
 SNAPSHOT = -8
@@ -137,8 +137,8 @@ async def test_a_damaged_index_is_refused_to_readers_of_its_range_alone_and_appe
     assert (await produce(broker, idempotent(b"a2", sequence=2))).base_offset == 4
     await current(broker).flusher.flush_all()
     for offset in range(5):
-        found = await fetch(broker, offset)
-        assert isinstance(found.error, CorruptObject) == (offset in (2, 3))
+        result = await fetch(broker, offset)
+        assert isinstance(result.error, CorruptObject) == (offset in (2, 3))
     broker = await restarted(world)  # now from the snapshot of the next run
     assert (await produce(broker, idempotent(b"b9", sequence=0, producer=9))).base_offset == 3
     assert (await produce(broker, idempotent(b"a3", sequence=3))).base_offset == 5

@@ -87,8 +87,8 @@ async def test_a_merge_across_two_pages_ends_the_pass_and_the_next_one_is_whole(
     gate.set()
     await looking
     assert broker.compactor.cleaner.passes == 0
-    (told,) = (str(vars(each)["why"]) for each in caplog.records if each.msg == "partition not rewritten")
-    assert told.startswith("runs changed while they were read")
+    (result,) = (str(vars(each)["why"]) for each in caplog.records if each.msg == "partition not rewritten")
+    assert result.startswith("runs changed while they were read")
     offered = [[(run.base, run.end) for run in each[1]] for each in world.metadata.arguments("replace_runs")]
     assert sorted(offered) == [[(0, 2), (2, 4)], [(4, 6), (6, 8)]]  # nothing was made of the third and of both
     assert set(await values_of(broker)) >= {1, 3, 5, 7, 8, 9}

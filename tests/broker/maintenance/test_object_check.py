@@ -22,10 +22,10 @@ async def with_runs(world: World, count: int) -> Broker:
 
 
 async def doctor(broker: Broker, name: str) -> Check:
-    [found] = [
+    [result] = [
         each for each in (*await broker.health_check.shared(), *await broker.health_check.own()) if each.name == name
     ]
-    return found
+    return result
 
 
 async def test_a_lost_object_is_found_with_its_partition_and_offsets(
@@ -39,9 +39,9 @@ async def test_a_lost_object_is_found_with_its_partition_and_offsets(
     assert (broker.object_check.missing, broker.object_check.short) == (1, 0)
     [line] = [each for each in caplog.records if each.levelno == logging.ERROR]  # once, not at every look
     assert (line.first_key, line.first_ranges) == (run.object_key, "orders-0[1,2)")  # type: ignore[attr-defined]
-    found = await doctor(broker, "readable")
-    assert found.verdict == CheckStatus.FAILURE
-    assert "orders-0[1,2)" in found.text
+    result = await doctor(broker, "readable")
+    assert result.verdict == CheckStatus.FAILURE
+    assert "orders-0[1,2)" in result.text
 
 
 async def test_an_object_that_was_cut_off_is_found(world: World) -> None:
@@ -72,8 +72,8 @@ async def test_every_object_has_its_turn_and_a_look_asks_for_few(make_world: Mak
         before = world.objects.count("head")
         await broker.object_check.run_once()
         assert world.objects.count("head") - before <= 2
-    asked = {key for (key,) in world.objects.arguments("head")}
-    assert asked == {run.object_key for run in await runs_of(world, broker)}
+    requests = {key for (key,) in world.objects.arguments("head")}
+    assert requests == {run.object_key for run in await runs_of(world, broker)}
 
 
 async def test_an_object_that_no_row_names_by_now_is_not_missing(world: World) -> None:
@@ -110,19 +110,19 @@ async def test_the_doctor_finds_one_lost_object_of_many(world: World) -> None:
     assert (await doctor(broker, "segments")).verdict == CheckStatus.OK
     run = (await runs_of(world, broker))[3]
     await lose(world, run)
-    found = await doctor(broker, "segments")
-    assert found.verdict == CheckStatus.FAILURE
-    assert f"orders-0[3,4) {run.object_key}" in found.text
-    assert found.figures == {"looked_at": 5, "missing": 1, "short": 0}
+    result = await doctor(broker, "segments")
+    assert result.verdict == CheckStatus.FAILURE
+    assert f"orders-0[3,4) {run.object_key}" in result.text
+    assert result.figures == {"looked_at": 5, "missing": 1, "short": 0}
 
 
 async def test_the_doctor_says_that_a_bucket_was_emptied(world: World) -> None:
     broker = await with_runs(world, 3)
     await lose(world, *await runs_of(world, broker))
-    found = await doctor(broker, "segments")
-    assert found.verdict == CheckStatus.FAILURE
-    assert "none of 3 objects" in found.text
-    assert "restore" in found.text
+    result = await doctor(broker, "segments")
+    assert result.verdict == CheckStatus.FAILURE
+    assert "none of 3 objects" in result.text
+    assert "restore" in result.text
 
 
 async def test_the_doctor_asks_for_a_bounded_number_of_objects(make_world: MakeWorld) -> None:
@@ -130,9 +130,9 @@ async def test_the_doctor_asks_for_a_bounded_number_of_objects(make_world: MakeW
     broker = await with_runs(world, 9)
     newest = (await runs_of(world, broker))[-1]
     await lose(world, newest)
-    found = await doctor(broker, "segments")
-    assert found.figures["looked_at"] <= 4
-    assert found.figures["missing"] == 1
+    result = await doctor(broker, "segments")
+    assert result.figures["looked_at"] <= 4
+    assert result.figures["missing"] == 1
 
 
 async def test_the_doctor_knows_what_readers_were_refused(world: World) -> None:
@@ -141,6 +141,6 @@ async def test_the_doctor_knows_what_readers_were_refused(world: World) -> None:
     run = (await runs_of(world, broker))[0]
     await lose(world, run)
     await fetch(broker, 0)
-    found = await doctor(broker, "readable")
-    assert found.verdict == CheckStatus.FAILURE
-    assert f"orders-0 [0,1) {run.object_key}" in found.text
+    result = await doctor(broker, "readable")
+    assert result.verdict == CheckStatus.FAILURE
+    assert f"orders-0 [0,1) {run.object_key}" in result.text

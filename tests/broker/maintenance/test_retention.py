@@ -145,9 +145,9 @@ async def test_by_age_a_long_log_is_read_only_as_far_as_it_is_old(
     broker = await world.start_with(**{"retention.ms": str(1000 * DAY_S)})
     for age in (5, 4, 3, 0, 0, 0, 0, 0, 0):
         await flushed(broker, b"v", age_s=age * DAY_S)
-    asked = world.metadata.count("runs_of")
+    calls_before = world.metadata.count("runs_of")
     await broker.retention.apply()
-    assert world.metadata.count("runs_of") - asked == 3  # the oldest run, and two pages
+    assert world.metadata.count("runs_of") - calls_before == 3  # the oldest run, and two pages
     assert (await broker.earliest(ORDERS)).offset == 3
 
 
@@ -449,7 +449,7 @@ async def test_a_session_is_forgotten_after_what_it_left(world: World) -> None:
 
 
 async def test_looking_after_many_partitions_takes_as_many_questions_as_after_one(make_world: MakeWorld) -> None:
-    asked = {}
+    requests = {}
     for partitions in (1, 300):
         world = await make_world()
         broker = await world.start()
@@ -460,8 +460,8 @@ async def test_looking_after_many_partitions_takes_as_many_questions_as_after_on
         world.metadata.calls.clear()
         assert await broker.retention.apply() == 0
         await broker.compactor.run_once()
-        asked[partitions] = len(world.metadata.calls)
-    assert asked[300] <= asked[1] + 2
+        requests[partitions] = len(world.metadata.calls)
+    assert requests[300] <= requests[1] + 2
 
 
 # --- segments that others wrote

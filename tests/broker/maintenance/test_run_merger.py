@@ -89,9 +89,9 @@ async def test_without_merging_nothing_is_asked(make_world: MakeWorld) -> None:
     world = await make_world(compaction=CompactionSettings(merge_runs=0))
     broker = await world.start_with(**FOREVER)
     await flushed(broker, 20)
-    asked = world.metadata.count("runs")
+    calls_before = world.metadata.count("runs")
     await broker.compactor.run_once()
-    assert world.metadata.count("runs") == asked
+    assert world.metadata.count("runs") == calls_before
 
 
 async def test_a_partition_is_looked_at_again_only_when_something_was_flushed(world: World, broker: Broker) -> None:
@@ -148,9 +148,9 @@ async def test_where_epochs_end_stays_known(world: World, broker: Broker) -> Non
     for _ in range(2):
         await broker.compactor.run_once()
     assert await spans_of(world, broker) == [(0, 4), (4, 8)]
-    found = await broker.epoch_end(ORDERS, first)
-    assert found is not None
-    assert (found.offset, found.leader_epoch) == (4, first)
+    result = await broker.epoch_end(ORDERS, first)
+    assert result is not None
+    assert (result.offset, result.leader_epoch) == (4, first)
 
 
 async def test_what_is_known_of_producers_survives(world: World, broker: Broker) -> None:
@@ -169,8 +169,8 @@ async def test_times_are_found_in_merged_runs(world: World, broker: Broker) -> N
         await flushed(broker, 1, timestamp_ms=NOW_MS + 1000 * n)
     await broker.compactor.run_once()
     assert len(await runs_of(world, broker)) == 1
-    found = [await broker.at_time(ORDERS, NOW_MS + 1000 * n) for n in range(1, 5)]
-    assert [each.offset for each in found if each is not None] == [0, 0, 0, 2]
+    results = [await broker.at_time(ORDERS, NOW_MS + 1000 * n) for n in range(1, 5)]
+    assert [each.offset for each in results if each is not None] == [0, 0, 0, 2]
     assert await broker.at_time(ORDERS, NOW_MS + 4001) is None
 
 

@@ -75,10 +75,10 @@ def test_what_nobody_has_looked_at_stays_known_only_while_the_text_is_the_same()
 )
 @pytest.mark.parametrize("text", ["SELECT", "SELECT more"])
 def test_what_loses_its_place_is_refused_or_begins_anew(shape: Shape, why: str, text: str) -> None:
-    wanted = PipelineRequest(definition=replace(DEFINITION, text=text, shape=shape), starting="earliest")
+    request = PipelineRequest(definition=replace(DEFINITION, text=text, shape=shape), starting="earliest")
     with pytest.raises(PlaceLost, match=why):
-        decide_definition(FIRST, wanted, query_id="q2")
-    outcome, after = decide_definition(FIRST, replace(wanted, fresh=True), query_id="q2")
+        decide_definition(FIRST, request, query_id="q2")
+    outcome, after = decide_definition(FIRST, replace(request, fresh=True), query_id="q2")
     assert (outcome, after.revision, after.generation) == (Outcome.CHANGED, 2, 2)
     assert (after.query_id, after.starting) == ("q2", "earliest")
 
@@ -92,35 +92,35 @@ _, SUMMED = decide_definition(None, PipelineRequest(definition=SELECTED), query_
 @pytest.mark.parametrize("before", [VIEWED, SUMMED], ids=["view", "pipeline"])
 def test_another_query_is_refused_with_what_is_other(before: Pipeline) -> None:
     other = replace(SIGNED, query=("Filter (amount > 6)",), signature="1:b")
-    wanted = PipelineRequest(definition=replace(before.definition, text="SELECT 2", shape=other), starting="earliest")
+    request = PipelineRequest(definition=replace(before.definition, text="SELECT 2", shape=other), starting="earliest")
     with pytest.raises(PlaceLost, match=r"another query; was=Filter \(amount > 0\) is=Filter \(amount > 6\)"):
-        decide_definition(before, wanted, query_id="q2")
-    outcome, after = decide_definition(before, replace(wanted, fresh=True), query_id="q2")
+        decide_definition(before, request, query_id="q2")
+    outcome, after = decide_definition(before, replace(request, fresh=True), query_id="q2")
     assert (outcome, after.generation, after.query_id) == (Outcome.CHANGED, 2, "q2")
 
 
 @pytest.mark.parametrize("text", ["SELECT 1", "/* 1 */ SELECT\n1", "SELECT 2"])
 def test_a_text_that_means_the_same_goes_on(text: str) -> None:
-    wanted = PipelineRequest(definition=replace(VIEWED.definition, text=text))
-    outcome, after = decide_definition(VIEWED, wanted, query_id="q2")
+    request = PipelineRequest(definition=replace(VIEWED.definition, text=text))
+    outcome, after = decide_definition(VIEWED, request, query_id="q2")
     assert (outcome, after.revision, after.generation) == (Outcome.CHANGED, 2, 1)
 
 
 def test_the_same_text_goes_on_whatever_its_tables_have_become() -> None:
-    wanted = PipelineRequest(
+    request = PipelineRequest(
         definition=replace(VIEWED.definition, text="SELECT  1", shape=replace(SIGNED, signature="1:b"))
     )
-    _, after = decide_definition(VIEWED, wanted, query_id="q2")
-    assert (after.generation, after.definition) == (1, wanted.definition)
+    _, after = decide_definition(VIEWED, request, query_id="q2")
+    assert (after.generation, after.definition) == (1, request.definition)
 
 
 def test_in_python_the_layout_counts() -> None:
     before = replace(VIEWED, definition=replace(VIEWED.definition, kind=Kind.PYTHON, text="if a:\n  b\n  c"))
-    wanted = PipelineRequest(
+    request = PipelineRequest(
         definition=replace(before.definition, text="if a:\n  b\nc", shape=replace(SIGNED, signature="1:b"))
     )
     with pytest.raises(PlaceLost):
-        decide_definition(before, wanted, query_id="q2")
+        decide_definition(before, request, query_id="q2")
 
 
 def test_a_view_that_has_not_run_begins_anew_where_it_was_to_begin() -> None:
@@ -128,9 +128,9 @@ def test_a_view_that_has_not_run_begins_anew_where_it_was_to_begin() -> None:
     other = replace(VIEWED.definition, text="SELECT 2", shape=replace(SIGNED, signature="1:b"))
     _, after = decide_definition(before, PipelineRequest(definition=other), query_id="q2", has_run=False)
     assert (after.generation, after.query_id, after.starting) == (2, "q2", "latest")
-    wanted = PipelineRequest(definition=replace(other, kind=Kind.SQL))
+    request = PipelineRequest(definition=replace(other, kind=Kind.SQL))
     with pytest.raises(PlaceLost):  # rows may be in its topic, which nobody takes out again
-        decide_definition(SUMMED, wanted, query_id="q2", has_run=False)
+        decide_definition(SUMMED, request, query_id="q2", has_run=False)
 
 
 def test_what_an_earlier_version_has_kept_goes_on_while_its_text_stays() -> None:
@@ -164,12 +164,12 @@ def test_no_places_to_start_from(place: str) -> None:
 
 
 def test_nobody_runs_what_nobody_owns() -> None:
-    told = Status(phase=Phase.RUNNING, input_rate=5.0, rows_in=7, error="last")
-    kept = StoredPipeline(pipeline=FIRST, owner=None, status=told)
+    result = Status(phase=Phase.RUNNING, input_rate=5.0, rows_in=7, error="last")
+    kept = StoredPipeline(pipeline=FIRST, owner=None, status=result)
     shown = shown_status(kept)
     assert (shown.phase, shown.input_rate, shown.rows_in, shown.error) == (Phase.WAITING, None, 7, "last")
     assert shown_status(replace(kept, pipeline=replace(FIRST, wish=DesiredState.PAUSE))).phase is Phase.PAUSED
-    done = replace(told, phase=Phase.DONE)
+    done = replace(result, phase=Phase.DONE)
     assert shown_status(replace(kept, status=done)) == done
     owner = Ownership(supervisor=SupervisorId("s"), epoch=1, expires_at_ms=1)
-    assert shown_status(replace(kept, owner=owner)) == told
+    assert shown_status(replace(kept, owner=owner)) == result

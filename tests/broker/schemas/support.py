@@ -33,5 +33,5 @@ def registry(world: World) -> SchemaRegistry:
 
 async def numbers(schemas: SchemaRegistry, subject: Subject, *proposals: Proposal) -> list[tuple[int, int]]:
     """Register one after the other; returns versions and ids."""
-    found: list[RegisteredSchema] = [await schemas.register(subject, each) for each in proposals]
-    return [(each.version, each.schema_id) for each in found]
+    results: list[RegisteredSchema] = [await schemas.register(subject, each) for each in proposals]
+    return [(each.version, each.schema_id) for each in results]

@@ -61,8 +61,8 @@ async def test_what_is_normalized_is_the_same_however_it_was_written(schemas: Sc
     single = Proposal(text='{"type":"record","name":"A","fields":[{"name":"x","type":"int"}]}')
     first = await schemas.register(ORDERS, doubled, normalize=True)
     assert await schemas.register(ORDERS, single, normalize=True) == first
-    found = await schemas.lookup(ORDERS, doubled, normalize=True)
-    assert found == first
+    result = await schemas.lookup(ORDERS, doubled, normalize=True)
+    assert result == first
 
 
 async def test_a_subject_can_always_be_normalized(schemas: SchemaRegistry) -> None:
@@ -125,13 +125,13 @@ async def test_versions_of_another_group_are_not_compared(schemas: SchemaRegistr
 
 async def test_one_version_can_be_compared_alone(schemas: SchemaRegistry) -> None:
     await numbers(schemas, ORDERS, PLAIN, WIDER)
-    wanted = avro("x", "y")
-    assert await schemas.compatibility(ORDERS, wanted, version=2) == []
-    assert await schemas.compatibility(ORDERS, wanted) == []
-    assert await schemas.compatibility(ORDERS, wanted, version=1) != []
+    request = avro("x", "y")
+    assert await schemas.compatibility(ORDERS, request, version=2) == []
+    assert await schemas.compatibility(ORDERS, request) == []
+    assert await schemas.compatibility(ORDERS, request, version=1) != []
     with pytest.raises(UnknownVersion):
-        await schemas.compatibility(ORDERS, wanted, version=3)
-    assert await schemas.compatibility(CLICKS, wanted, everything=True) == []
+        await schemas.compatibility(ORDERS, request, version=3)
+    assert await schemas.compatibility(CLICKS, request, everything=True) == []
 
 
 async def test_bad_texts_are_refused(schemas: SchemaRegistry) -> None:
@@ -176,15 +176,15 @@ async def test_a_large_schema_is_understood_beside_the_loop(make_world: MakeWorl
 async def test_metadata_and_rules_are_inherited_and_make_another_schema(schemas: SchemaRegistry) -> None:
     tagged = replace(PLAIN, metadata='{"properties": {"owner": "a"}}', rule_set='{"domainRules": []}')
     assert await numbers(schemas, ORDERS, PLAIN, tagged, PLAIN) == [(1, 1), (2, 2), (2, 2)]
-    found = await schemas.register(ORDERS, WIDER)
-    assert (found.schema.metadata, found.schema.rule_set) == (tagged.metadata, tagged.rule_set)
+    result = await schemas.register(ORDERS, WIDER)
+    assert (result.schema.metadata, result.schema.rule_set) == (tagged.metadata, tagged.rule_set)
     assert (await schemas.lookup(ORDERS, WIDER)).version == 3
 
 
 async def test_without_a_text_the_latest_version_is_meant(schemas: SchemaRegistry) -> None:
     await schemas.register(ORDERS, PLAIN)
-    found = await schemas.register(ORDERS, Proposal(metadata='{"properties": {"a": "b"}}'))
-    assert (found.version, found.schema.text) == (2, record("x"))
+    result = await schemas.register(ORDERS, Proposal(metadata='{"properties": {"a": "b"}}'))
+    assert (result.version, result.schema.text) == (2, record("x"))
 
 
 # --- references
@@ -196,19 +196,19 @@ async def test_references_are_found_through_references(schemas: SchemaRegistry) 
     await schemas.register(
         middle, needing(Reference("Order", "orders-value", 1), text=record(name="Middle", order="Order"))
     )
-    found = await schemas.register(
+    result = await schemas.register(
         CLICKS, needing(Reference("Middle", "middle", 1), text=record(name="Top", middle="Middle"))
     )
-    parsed = await schemas.schema(found.schema_id)
+    parsed = await schemas.schema(result.schema_id)
     value = {"middle": {"order": {"x": 7}}}
     assert parsed.decode(parsed.encode(value)) == value
-    assert [each.schema_id for each in await schemas.referenced_by(middle, 1)] == [found.schema_id]
+    assert [each.schema_id for each in await schemas.referenced_by(middle, 1)] == [result.schema_id]
 
 
 async def test_a_reference_to_the_latest_is_to_the_one_that_is_latest_now(schemas: SchemaRegistry) -> None:
     await numbers(schemas, ORDERS, PLAIN, WIDER)
-    found = await schemas.register(CLICKS, needing(Reference("Order", "orders-value", -1)))
-    assert found.schema.references == (Reference("Order", "orders-value", 2),)
+    result = await schemas.register(CLICKS, needing(Reference("Order", "orders-value", -1)))
+    assert result.schema.references == (Reference("Order", "orders-value", 2),)
 
 
 async def test_other_references_make_another_schema(schemas: SchemaRegistry) -> None:
@@ -254,8 +254,8 @@ async def test_references_stay_in_their_context_unless_they_name_another(schemas
     await schemas.register(inside, needing(Reference("Order", "orders-value", 1)))
     with pytest.raises(InvalidSchema):
         await schemas.register(CLICKS, needing(Reference("Order", "orders-value", 1)))
-    found = await schemas.register(CLICKS, needing(Reference("Order", ":.elsewhere:orders-value", 1)))
-    assert (await schemas.schema(found.schema_id)).type == "AVRO"
+    result = await schemas.register(CLICKS, needing(Reference("Order", ":.elsewhere:orders-value", 1)))
+    assert (await schemas.schema(result.schema_id)).type == "AVRO"
 
 
 async def test_a_schema_needed_twice_is_read_once(schemas: SchemaRegistry, world: World) -> None:
@@ -268,9 +268,9 @@ async def test_a_schema_needed_twice_is_read_once(schemas: SchemaRegistry, world
         Reference("Left", "left", 1), Reference("Right", "right", 1), text=record(name="Both", l="Left", r="Right")
     )
     before = world.metadata.count("schema_versions")
-    found = await schemas.register(CLICKS, both)
+    result = await schemas.register(CLICKS, both)
     assert world.metadata.count("schema_versions") == before + 2  # two levels
-    parsed = await schemas.schema(found.schema_id)
+    parsed = await schemas.schema(result.schema_id)
     value = {"l": {"order": {"x": 1}}, "r": {"order": {"x": 2}}}
     assert parsed.decode(parsed.encode(value)) == value
 
@@ -352,8 +352,8 @@ async def test_a_version_that_is_given_must_be_the_next(schemas: SchemaRegistry)
 
 async def test_two_agents_that_register_the_same_schema_get_the_same_id(world: World) -> None:
     agents = [registry(world) for _ in range(2)]
-    found = await asyncio.gather(*(each.register(ORDERS, PLAIN) for each in agents for _ in range(8)))
-    assert {(each.version, each.schema_id) for each in found} == {(1, 1)}
+    result = await asyncio.gather(*(each.register(ORDERS, PLAIN) for each in agents for _ in range(8)))
+    assert {(each.version, each.schema_id) for each in result} == {(1, 1)}
 
 
 async def test_of_two_that_decide_at_once_the_second_decides_again(world: World) -> None:
@@ -364,8 +364,8 @@ async def test_of_two_that_decide_at_once_the_second_decides_again(world: World)
     world.metadata._held.clear()
     await first.register(ORDERS, avro("x", "y?"))
     gate.set()
-    found = await slow
-    assert (found.version, found.schema_id) == (2, 2)
+    result = await slow
+    assert (result.version, result.schema_id) == (2, 2)
     assert world.metadata.count("subject_state") == 3
 
 
@@ -385,8 +385,8 @@ async def test_a_decision_that_no_longer_holds_is_not_committed(world: World) ->
 async def test_many_different_schemas_at_once_get_dense_numbers(world: World) -> None:
     schemas = registry(world)
     await set_level(schemas, "NONE")
-    found = await asyncio.gather(*(schemas.register(ORDERS, avro(f"f{n}")) for n in range(10)))
-    assert sorted((each.version, each.schema_id) for each in found) == [(n, n) for n in range(1, 11)]
+    result = await asyncio.gather(*(schemas.register(ORDERS, avro(f"f{n}")) for n in range(10)))
+    assert sorted((each.version, each.schema_id) for each in result) == [(n, n) for n in range(1, 11)]
 
 
 async def test_a_registration_whose_answer_got_lost_can_be_repeated(world: World) -> None:

@@ -23,19 +23,19 @@ def rules(own: Rules = NOTHING, context: Rules = NOTHING, everywhere: Rules = NO
 
 
 def test_without_rules_versions_must_be_backward_compatible_and_may_be_written() -> None:
-    found = effective_config(rules())
-    assert (found.level, found.mode, found.normalize, found.group) == (Level.BACKWARD, Mode.READWRITE, False, None)
+    result = effective_config(rules())
+    assert (result.level, result.mode, result.normalize, result.group) == (Level.BACKWARD, Mode.READWRITE, False, None)
 
 
 def test_the_narrowest_rule_holds_name_by_name() -> None:
-    found = effective_config(
+    result = effective_config(
         rules(
             Rules(config='{"normalize": true}'),
             Rules(config='{"compatibilityLevel": "FULL", "normalize": false}', mode=Mode.READONLY),
             Rules(config='{"compatibilityGroup": "major"}', mode=Mode.IMPORT),
         )
     )
-    assert (found.level, found.mode, found.normalize, found.group) == (Level.FULL, Mode.READONLY, True, "major")
+    assert (result.level, result.mode, result.normalize, result.group) == (Level.FULL, Mode.READONLY, True, "major")
 
 
 def test_a_subject_may_be_written_where_its_context_may_not() -> None:
@@ -43,8 +43,8 @@ def test_a_subject_may_be_written_where_its_context_may_not() -> None:
 
 
 def test_an_override_beats_what_narrower_scopes_say() -> None:
-    found = effective_config(rules(Rules(mode=Mode.READWRITE), everywhere=Rules(mode=Mode.READONLY_OVERRIDE)))
-    assert found.mode is Mode.READONLY_OVERRIDE
+    result = effective_config(rules(Rules(mode=Mode.READWRITE), everywhere=Rules(mode=Mode.READONLY_OVERRIDE)))
+    assert result.mode is Mode.READONLY_OVERRIDE
 
 
 @pytest.mark.parametrize(
@@ -105,13 +105,13 @@ def test_a_level_says_who_must_read_whose_records(newer: object, older: object, 
 
 
 def test_reasons_name_the_kind_the_place_and_the_older_version() -> None:
-    told = describe_incompatibilities(
+    result = describe_incompatibilities(
         incompatibilities(MORE, ONE, Level.BACKWARD), version=3, older=ONE, level=Level.BACKWARD
     )
-    assert "READER_FIELD_MISSING_DEFAULT_VALUE" in told[0]
-    assert told[-3] == "{oldSchemaVersion: 3}"
-    assert ONE.text in told[-2]
-    assert told[-1] == "{compatibility: 'BACKWARD'}"
+    assert "READER_FIELD_MISSING_DEFAULT_VALUE" in result[0]
+    assert result[-3] == "{oldSchemaVersion: 3}"
+    assert ONE.text in result[-2]
+    assert result[-1] == "{compatibility: 'BACKWARD'}"
     assert describe_incompatibilities([], version=3, older=ONE, level=Level.BACKWARD) == []
 
 

@@ -27,9 +27,9 @@ def test_a_value_is_fresh_until_its_time_is_over(clock: StepClock) -> None:
 
 def test_its_time_begins_when_it_was_asked_for(clock: StepClock) -> None:
     cache = make(clock)
-    asked = cache.start_read()
+    request = cache.start_read()
     clock.skip(60.0)
-    cache.put("a", "A", asked)
+    cache.put("a", "A", request)
     assert cache.fresh("a") is None
 
 
@@ -44,9 +44,9 @@ def test_after_news_everything_is_looked_up_again(clock: StepClock) -> None:
 
 def test_an_answer_that_news_overtook_is_old_at_once(clock: StepClock) -> None:
     cache = make(clock)
-    asked = cache.start_read()
+    request = cache.start_read()
     cache.expire_all()
-    cache.put("a", "A", asked)
+    cache.put("a", "A", request)
     assert cache.fresh("a") is None
 
 

@@ -121,9 +121,9 @@ async def test_of_client_ids_only_so_much_is_tracked_as_an_entity_may_have(world
     for number in range(20):
         charge(quotas, 1, client_id=f"{number:04}" + "x" * 32_000)
     await quotas.exchange()
-    (told,) = await world.sqlite.exchange_quota_usage("another", {}, ttl_ms=10_000)
-    assert len(told) == 20
-    assert max(map(len, told)) < MAX_NAME_CHARS + 100
+    (result,) = await world.sqlite.exchange_quota_usage("another", {}, ttl_ms=10_000)
+    assert len(result) == 20
+    assert max(map(len, result)) < MAX_NAME_CHARS + 100
     longest = "y" * MAX_NAME_CHARS
     await quotas.alter(QuotaEntity(client_id=longest), {PRODUCER_BYTE_RATE: 2 * RATE})
     assert charge(quotas, 3 * RATE, client_id=longest) == pytest.approx(0.5)

@@ -52,8 +52,8 @@ def index(*rows: Run, limit: int = 100) -> tuple[RunIndex, Faulty, Rows]:
 
 
 async def test_the_run_that_holds_an_offset_is_found_and_its_neighbours_need_no_further_question() -> None:
-    found, door, _ = index(run(0, 10), run(10, 20), run(20, 30))
-    assert [await found.find(PARTITION, offset) for offset in (0, 9, 10, 29)] == [
+    result, door, _ = index(run(0, 10), run(10, 20), run(20, 30))
+    assert [await result.find(PARTITION, offset) for offset in (0, 9, 10, 29)] == [
         run(0, 10),
         run(0, 10),
         run(10, 20),
@@ -63,90 +63,90 @@ async def test_the_run_that_holds_an_offset_is_found_and_its_neighbours_need_no_
 
 
 async def test_in_a_gap_the_next_run_is_found_also_before_the_first() -> None:
-    found, door, _ = index(run(5, 10), run(20, 30))
-    assert await found.find(PARTITION, 2) == run(5, 10)
-    assert await found.find(PARTITION, 15) == run(20, 30)
-    assert await found.find(PARTITION, 3) == run(5, 10)
+    result, door, _ = index(run(5, 10), run(20, 30))
+    assert await result.find(PARTITION, 2) == run(5, 10)
+    assert await result.find(PARTITION, 15) == run(20, 30)
+    assert await result.find(PARTITION, 3) == run(5, 10)
     assert door.count("runs") == 1
 
 
 async def test_behind_the_last_run_is_nothing_and_that_is_not_remembered() -> None:
-    found, _, store = index(run(0, 10))
-    assert await found.find(PARTITION, 10) is None
+    result, _, store = index(run(0, 10))
+    assert await result.find(PARTITION, 10) is None
     store.rows.append(run(10, 20))
-    assert await found.find(PARTITION, 10) == run(10, 20)
+    assert await result.find(PARTITION, 10) == run(10, 20)
 
 
 async def test_a_window_grows_by_what_this_agent_publishes() -> None:
-    found, door, _ = index(run(0, 10))
-    await found.find(PARTITION, 0)
-    found.published([run(10, 20), run(20, 30)])
-    assert await found.find(PARTITION, 25) == run(20, 30)
+    result, door, _ = index(run(0, 10))
+    await result.find(PARTITION, 0)
+    result.published([run(10, 20), run(20, 30)])
+    assert await result.find(PARTITION, 25) == run(20, 30)
     assert door.count("runs") == 1
 
 
 async def test_a_window_that_ends_elsewhere_does_not_grow_into_a_hole() -> None:
-    found, door, store = index(run(0, 10), run(10, 20))
-    found.published([run(20, 30)])  # no window yet
-    await found.find(PARTITION, 0)
+    result, door, store = index(run(0, 10), run(10, 20))
+    result.published([run(20, 30)])  # no window yet
+    await result.find(PARTITION, 0)
     store.rows += [run(20, 30), run(30, 40)]
-    found.published([run(30, 40)])
-    assert await found.find(PARTITION, 20) == run(20, 30)
+    result.published([run(30, 40)])
+    assert await result.find(PARTITION, 20) == run(20, 30)
     assert door.count("runs") == 2
 
 
 async def test_a_window_that_grew_too_long_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_WINDOW", 2)
-    found, door, store = index(run(0, 10), run(10, 20))
-    await found.find(PARTITION, 0)
+    result, door, store = index(run(0, 10), run(10, 20))
+    await result.find(PARTITION, 0)
     store.rows.append(run(20, 30))
-    found.published([run(20, 30)])
-    assert await found.find(PARTITION, 20) == run(20, 30)
+    result.published([run(20, 30)])
+    assert await result.find(PARTITION, 20) == run(20, 30)
     assert door.count("runs") == 2
 
 
 async def test_long_logs_are_read_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PAGE", 2)
     rows = [run(base, base + 10) for base in range(0, 60, 10)]
-    found, door, _ = index(*rows)
-    assert [await found.find(PARTITION, offset) for offset in range(0, 60, 10)] == rows
+    result, door, _ = index(*rows)
+    assert [await result.find(PARTITION, offset) for offset in range(0, 60, 10)] == rows
     assert door.count("runs") == 3
 
 
 async def test_what_is_forgotten_is_asked_for_again() -> None:
-    found, _, store = index(run(0, 10), run(10, 20))
-    await found.find(PARTITION, 0)
+    result, _, store = index(run(0, 10), run(10, 20))
+    await result.find(PARTITION, 0)
     del store.rows[0]
-    found.forget(PARTITION)
-    found.forget(OTHER)
-    assert await found.find(PARTITION, 0) == run(10, 20)
+    result.forget(PARTITION)
+    result.forget(OTHER)
+    assert await result.find(PARTITION, 0) == run(10, 20)
 
 
 async def test_readers_far_apart_have_a_window_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PAGE", 2)
     rows = [run(base, base + 10) for base in range(0, 60, 10)]
-    found, door, _ = index(*rows)
+    result, door, _ = index(*rows)
     for _ in range(3):
-        assert await found.find(PARTITION, 5) == rows[0]
-        assert await found.find(PARTITION, 45) == rows[4]
+        assert await result.find(PARTITION, 5) == rows[0]
+        assert await result.find(PARTITION, 45) == rows[4]
     assert door.count("runs") == 2
 
 
 async def test_only_so_many_runs_are_kept_and_the_longest_unused_window_goes() -> None:
     third = PartitionId(OTHER.topic_id, 1)
-    found, door, _ = index(run(0, 10), run(0, 10, OTHER), run(0, 10, third), limit=2)
+    result, door, _ = index(run(0, 10), run(0, 10, OTHER), run(0, 10, third), limit=2)
     for partition in (PARTITION, OTHER, PARTITION, third):
-        await found.find(partition, 0)
+        await result.find(partition, 0)
     assert door.count("runs") == 3
-    await found.find(PARTITION, 0)
+    await result.find(PARTITION, 0)
     assert door.count("runs") == 3
-    await found.find(OTHER, 0)
+    await result.find(OTHER, 0)
     assert door.count("runs") == 4
 
 
 async def test_trouble_of_the_store_is_passed_on_and_not_remembered() -> None:
-    found, door, _ = index(run(0, 10))
+    result, door, _ = index(run(0, 10))
     door.refuse("runs")
     with pytest.raises(Unavailable):
-        await found.find(PARTITION, 0)
-    assert await found.find(PARTITION, 0) == run(0, 10)
+        await result.find(PARTITION, 0)
+    assert await result.find(PARTITION, 0) == run(0, 10)

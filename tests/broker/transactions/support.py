@@ -85,14 +85,14 @@ class Producer:
 
 async def committed(broker: Broker, name: TopicPartition = ORDERS) -> Sequence[bytes | None]:
     """What somebody who wants committed records alone reads from the start."""
-    found: list[bytes | None] = []
+    results: list[bytes | None] = []
     offset = 0
     while True:
-        wanted = PartitionFetch(name, offset, MANY_BYTES, committed=True)
-        (got,) = await broker.fetch([wanted], max_bytes=MANY_BYTES, min_bytes=0, max_wait_s=0)
+        request = PartitionFetch(name, offset, MANY_BYTES, committed=True)
+        (got,) = await broker.fetch([request], max_bytes=MANY_BYTES, min_bytes=0, max_wait_s=0)
         if got.error is not None:
             raise got.error
         if not got.records:
-            return found
-        found += [record.value for record in records_of(drop_aborted(got.records, got.aborted))]
+            return results
+        results += [record.value for record in records_of(drop_aborted(got.records, got.aborted))]
         offset = max(record.offset for record in records_of(got.records)) + 1

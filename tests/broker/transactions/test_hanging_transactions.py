@@ -93,8 +93,8 @@ async def test_a_transaction_that_is_under_way_is_asked_after_and_left_alone() -
         alice = await Producer(broker).init(timeout_ms=800_000)
         await alice.send(b"x")
         await world.clock.advance(300)
-        asked = world.metadata.count("transaction_of")
-        assert 3 <= asked <= 10
+        calls_before = world.metadata.count("transaction_of")
+        assert 3 <= calls_before <= 10
         await alice.end(commit=True)
         assert await committed(broker) == [b"x"]
         assert broker.transactions.hanging.ended == 0

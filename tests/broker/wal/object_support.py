@@ -127,6 +127,6 @@ async def open_object_wal(
 async def recovered(bucket: Bucket, *, start: int = 0, session: SessionId = DEAD) -> list[WalEntry]:
     """What a recoverer finds, who seals the log."""
     async with wals_on(bucket).read(session, start=start) as reading:
-        found = [plain(entry) async for entry in reading.entries()]
+        results = [plain(entry) async for entry in reading.entries()]
         assert reading.damage.is_clean
-        return found
+        return results

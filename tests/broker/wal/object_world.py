@@ -195,9 +195,9 @@ class World:
         while self.found is None:
             try:
                 async with self.wals.read(DEAD, start=start) as reading:
-                    found = [entry async for entry in reading.entries()]
+                    results = [entry async for entry in reading.entries()]
                     self._check_damage(reading)
-                    self.found = self.found or found
+                    self.found = self.found or results
                     await reading.remove()
             except Unavailable:
                 await asyncio.sleep(0.1)
@@ -251,10 +251,10 @@ class World:
     def _check(self) -> None:
         assert self.found is not None
         for partition in PARTITIONS:
-            found = [entry.base for entry in self.found if entry.partition == partition]
-            if found != sorted(set(found)):
-                raise Violation(f"entries out of order, or twice; partition={partition} found={found}")
-            lost = {base for base in self.acked[partition] if base >= self.flushed[partition]} - set(found)
+            results = [entry.base for entry in self.found if entry.partition == partition]
+            if results != sorted(set(results)):
+                raise Violation(f"entries out of order, or twice; partition={partition} found={results}")
+            lost = {base for base in self.acked[partition] if base >= self.flushed[partition]} - set(results)
             lost -= self.damaged[partition]
             if lost:
                 raise Violation(f"acknowledged and lost; partition={partition} lost={sorted(lost)}")

@@ -106,7 +106,7 @@ async def open_wal(
 
 async def read_all(files: FileSystem, session: SessionId = SESSION, root: Path = ROOT) -> list[WalEntry]:
     async with DiskWalRecovery(root, files).read(session) as reading:
-        return [plain(found) async for found in reading.entries()]
+        return [plain(each) async for each in reading.entries()]
 
 
 def flushed(**ends: int) -> Mapping[PartitionId, int]:

@@ -70,12 +70,12 @@ async def test_what_was_acked_survives_twenty_kills(tmp_path: Path, monkeypatch:
     wals = DiskWalRecovery(tmp_path, files)
     assert await wals.dead_sessions(OTHER) == sorted(acked)
     for session, counts in acked.items():
-        found: dict[int, list[int]] = {number: [] for number in range(8)}
+        results: dict[int, list[int]] = {number: [] for number in range(8)}
         for entry in await read_all(files, session, tmp_path):
             number = entry.partition.partition
             assert entry.batch == b"%d:%d" % (number, entry.base)
-            found[number].append(entry.base)
-        for number, offsets in found.items():
+            results[number].append(entry.base)
+        for number, offsets in results.items():
             assert offsets == list(range(len(offsets)))
             assert len(offsets) >= counts.get(number, 0)
         await wals.remove(session)

@@ -113,7 +113,7 @@ async def test_appends_during_a_write_form_the_next_group() -> None:
     await asyncio.wait({first, *later})
     assert files.writes == 2
     await wal.aclose(remove=False)
-    assert [found.base for found in await read_all(files)] == list(range(100))
+    assert [each.base for each in await read_all(files)] == list(range(100))
 
 
 async def test_a_group_is_bounded(files: SimFiles) -> None:
@@ -134,10 +134,10 @@ async def test_many_appenders_each_find_their_entries_in_their_order(files: SimF
 
     await asyncio.gather(*(appender(number) for number in range(100)))
     await wal.aclose(remove=False)
-    found = await read_all(files)
+    result = await read_all(files)
     for number in range(100):
-        assert [e.base for e in found if e.partition.partition == number] == list(range(30))
-    assert len(found) == 3000
+        assert [e.base for e in result if e.partition.partition == number] == list(range(30))
+    assert len(result) == 3000
 
 
 async def test_a_waiter_that_is_cancelled_takes_the_commit_from_nobody() -> None:
@@ -178,7 +178,7 @@ async def test_more_than_the_limit_may_not_wait() -> None:
     assert wal.pending_bytes == 0
     await wal.append([entry(1, bytes(600))])
     await wal.aclose(remove=False)
-    assert [found.base for found in await read_all(files)] == [0, 1]
+    assert [each.base for each in await read_all(files)] == [0, 1]
 
 
 async def test_an_append_above_the_limit_passes_when_nothing_waits(files: SimFiles) -> None:
@@ -238,7 +238,7 @@ async def test_a_small_group_of_an_idle_log_needs_no_thread_unless_it_is_synced(
         await wal.append([entry(number, batch)])
     assert jobs.count == (0 if is_inline else 3)
     await wal.aclose(remove=False)
-    assert [found.base for found in await read_all(files)] == [0, 1, 2, 3]
+    assert [each.base for each in await read_all(files)] == [0, 1, 2, 3]
 
 
 async def test_while_a_sync_is_under_way_the_loop_writes_nothing_itself(clock: ManualClock) -> None:
@@ -301,7 +301,7 @@ async def test_a_write_on_the_loop_that_fails_ends_the_log(files: SimFiles) -> N
     with pytest.raises(AppendFailed):
         await wal.append([entry(2)])
     await wal.aclose(remove=False)
-    assert [found.base for found in await read_all(files)] == [0]
+    assert [each.base for each in await read_all(files)] == [0]
 
 
 async def test_appends_that_waited_for_a_large_group_are_acknowledged_after_it() -> None:
@@ -352,7 +352,7 @@ async def test_interval_syncs_a_finished_file_before_the_next(files: SimFiles, c
     await clock.advance(0.1)
     assert files.syncs == 3
     after = files.power_cut()
-    assert [found.base for found in await read_all(after)] == [0, 1, 2]
+    assert [each.base for each in await read_all(after)] == [0, 1, 2]
 
 
 async def test_a_slow_sync_in_the_background_holds_up_no_append(clock: ManualClock) -> None:
@@ -372,7 +372,7 @@ async def test_closing_syncs_what_the_interval_had_not(files: SimFiles) -> None:
     wal = await open_wal(files, fsync="interval")
     await wal.append([entry(0)])
     await wal.aclose(remove=False)
-    assert [found.base for found in await read_all(files.power_cut())] == [0]
+    assert [each.base for each in await read_all(files.power_cut())] == [0]
 
 
 async def test_closing_during_a_sync_waits_for_its_outcome(clock: ManualClock) -> None:
@@ -411,8 +411,8 @@ async def test_a_full_disk_ends_the_log(files: SimFiles, fsync: str, room: int) 
     assert isinstance(await wal.wait_failed(), OSError)
     await wal.aclose(remove=False)
     after = files.kill()
-    found = await read_all(after)
-    assert found == [entry(n, bytes(100)) for n in range(len(found))]
+    result = await read_all(after)
+    assert result == [entry(n, bytes(100)) for n in range(len(result))]
 
 
 async def test_what_was_acked_before_the_disk_was_full_is_kept(files: SimFiles) -> None:
@@ -436,8 +436,8 @@ async def test_a_failed_sync_ends_the_log_and_is_never_tried_again(files: SimFil
         await wal.append([entry(2)])
     await wal.aclose(remove=False)
     assert files.syncs == 2
-    found = await read_all(files.power_cut())
-    assert found == [entry(0)]
+    result = await read_all(files.power_cut())
+    assert result == [entry(0)]
 
 
 async def test_a_failed_sync_in_the_background_ends_the_log_though_nobody_appends(
@@ -485,8 +485,8 @@ async def test_a_final_sync_that_fails_is_told_to_whoever_closes(files: SimFiles
 
 
 async def test_a_failed_append_that_nobody_awaits_is_not_reported_as_forgotten(files: SimFiles) -> None:
-    told: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+    results: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: results.append(context))
     files.fill_up_after(0)
     wal = await open_wal(files, fsync="never")
     commit = wal.append([entry(0)])
@@ -494,7 +494,7 @@ async def test_a_failed_append_that_nobody_awaits_is_not_reported_as_forgotten(f
     del commit
     wal.append([entry(1)])
     await wal.aclose(remove=True)
-    assert told == []
+    assert results == []
 
 
 # --- truncating
@@ -509,9 +509,9 @@ async def test_a_file_goes_when_all_its_partitions_are_flushed(files: SimFiles) 
     await wal.truncate(flushed(orders=1))
     assert len(wal_files(files)) == 3
     await wal.truncate(flushed(orders=2))
-    assert [found.base for found in await read_unlocked(files)] == [0, 0, 2]
+    assert [each.base for each in await read_unlocked(files)] == [0, 0, 2]
     await wal.truncate(flushed(clicks=1))
-    assert [found.base for found in await read_unlocked(files)] == [2]
+    assert [each.base for each in await read_unlocked(files)] == [2]
     await wal.aclose(remove=True)
 
 
@@ -522,7 +522,7 @@ async def test_truncating_below_what_a_file_holds_keeps_it(files: SimFiles) -> N
     await wal.truncate(flushed(orders=9))
     assert len(wal_files(files)) == 2
     await wal.aclose(remove=False)
-    assert [found.base for found in await read_all(files)] == [0, 10]
+    assert [each.base for each in await read_all(files)] == [0, 10]
 
 
 async def test_the_highest_offset_of_a_partition_holds_a_file(files: SimFiles) -> None:
@@ -531,7 +531,7 @@ async def test_the_highest_offset_of_a_partition_holds_a_file(files: SimFiles) -
     await wal.append([entry(2)])
     await wal.truncate(flushed(orders=2))
     await wal.aclose(remove=False)
-    assert [found.base for found in await read_all(files)] == [0, 1, 2]
+    assert [each.base for each in await read_all(files)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("fsync", POLICIES)
@@ -618,7 +618,7 @@ async def test_closing_finishes_the_queue(files: SimFiles) -> None:
     assert all(commit.done() for commit in commits)
     with pytest.raises(AppendFailed, match="closed"):
         await wal.append([entry(20)])
-    assert [found.base for found in await read_all(files)] == list(range(20))
+    assert [each.base for each in await read_all(files)] == list(range(20))
 
 
 @pytest.mark.parametrize("fsync", POLICIES)
@@ -653,25 +653,25 @@ async def test_closing_waits_for_a_removal_whose_caller_gave_up() -> None:
 @pytest.mark.parametrize("seed", range(scaled(quick=50, nightly=750)))
 async def test_what_was_acked_survives_a_power_cut_when_every_group_is_synced(seed: int) -> None:
     acked, appended, after = await _run_until_cut(seed, "always", power=True)
-    found = await read_all(after)
-    assert [e for e in found if e in acked] == acked
-    assert [e for e in appended if e in found] == found
+    result = await read_all(after)
+    assert [e for e in result if e in acked] == acked
+    assert [e for e in appended if e in result] == result
 
 
 @pytest.mark.parametrize("fsync", POLICIES)
 @pytest.mark.parametrize("seed", range(scaled(quick=10, nightly=150)))
 async def test_what_was_acked_survives_a_kill_under_every_policy(seed: int, fsync: str) -> None:
     acked, appended, after = await _run_until_cut(seed, fsync, power=False)
-    found = await read_all(after)
-    assert found[: len(acked)] == acked
-    assert found == appended[: len(found)]
+    result = await read_all(after)
+    assert result[: len(acked)] == acked
+    assert result == appended[: len(result)]
 
 
 @pytest.mark.parametrize("seed", range(scaled(quick=20, nightly=300)))
 async def test_what_a_power_cut_leaves_of_unsynced_entries_is_never_wrong(seed: int) -> None:
     _, appended, after = await _run_until_cut(seed, "interval", power=True)
-    found = await read_all(after)
-    assert [e for e in appended if e in found] == found
+    result = await read_all(after)
+    assert [e for e in appended if e in result] == result
 
 
 class Cut:
@@ -730,4 +730,4 @@ async def read_unlocked(files: SimFiles) -> list[WalEntry]:
     for name in wal_files(files):
         copy.overwrite(ROOT / SESSION / name, files.read(ROOT / SESSION / name))
     async with DiskWalRecovery(ROOT, copy).read(SESSION) as reading:
-        return [plain(found) async for found in reading.entries()]
+        return [plain(each) async for each in reading.entries()]

@@ -71,9 +71,9 @@ async def left(wals: WalFactory, count: int) -> list[WalEntry]:
 
 async def entries_of(wals: Any) -> list[WalEntry]:
     async with wals.read(DEAD) as reading:
-        found = [plain(each) async for each in reading.entries()]
+        results = [plain(each) async for each in reading.entries()]
         assert reading.damage.is_clean
-        return found
+        return results
 
 
 async def test_objects_of_a_dead_session_are_not_sealed_deleted_or_skipped_without_their_key(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ async def test_an_entry_that_was_changed_with_its_checksum_is_damage(tmp_path: P
     struct.pack_into(">I", data, second + 8, crc32c(bytes(data[second + 12 : end])))
     file.write_bytes(data)
     async with DiskWalRecovery(root, LocalFiles(), keys).read(DEAD) as reading:
-        assert [found.base async for found in reading.entries()] == [0, 2]
+        assert [each.base async for each in reading.entries()] == [0, 2]
         assert (reading.damage.skipped, reading.damage.losses) == (1, 1)
 
 

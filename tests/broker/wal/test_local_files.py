@@ -134,9 +134,9 @@ async def test_the_log_works_on_a_real_disk(files: FileSystem, tmp_path: Path, f
             await wal.truncate(flushed(orders=offset - 9, clicks=offset + 1))
     assert wal.size_bytes == sum(path.stat().st_size for path in (root / SESSION).glob("*.wal"))
     await wal.aclose(remove=False)
-    found = [e.base for e in await read_all(files, root=root) if e.partition != CLICKS]
-    assert found == list(range(found[0], 200))
-    assert 190 - 40 <= found[0] <= 190
+    results = [e.base for e in await read_all(files, root=root) if e.partition != CLICKS]
+    assert results == list(range(results[0], 200))
+    assert 190 - 40 <= results[0] <= 190
     await DiskWalRecovery(root, files).remove(SESSION)
     assert files.list(root) == []
 
@@ -214,12 +214,12 @@ def test_a_file_is_read_around_bad_sectors(tmp_path: Path, monkeypatch: pytest.M
     path.write_bytes(data)
     assert LocalFiles().read_around(path) == (data, ())
     spoil(monkeypatch, 1, 2, 5)
-    found, holes = LocalFiles().read_around(path)
+    result, holes = LocalFiles().read_around(path)
     assert holes == [(PAGE_BYTES, 3 * PAGE_BYTES), (5 * PAGE_BYTES, len(data))]
-    assert found[:PAGE_BYTES] == data[:PAGE_BYTES]
-    assert found[PAGE_BYTES : 3 * PAGE_BYTES] == UNREADABLE * 2 * PAGE_BYTES
-    assert found[3 * PAGE_BYTES : 5 * PAGE_BYTES] == data[3 * PAGE_BYTES : 5 * PAGE_BYTES]
-    assert len(found) == len(data)
+    assert result[:PAGE_BYTES] == data[:PAGE_BYTES]
+    assert result[PAGE_BYTES : 3 * PAGE_BYTES] == UNREADABLE * 2 * PAGE_BYTES
+    assert result[3 * PAGE_BYTES : 5 * PAGE_BYTES] == data[3 * PAGE_BYTES : 5 * PAGE_BYTES]
+    assert len(result) == len(data)
 
 
 def test_files_are_moved_where_they_exist(tmp_path: Path) -> None:

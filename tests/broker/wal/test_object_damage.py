@@ -32,7 +32,7 @@ async def left_behind(bucket: Bucket, count: int) -> None:
 
 async def read(bucket: Bucket, *, start: int = 0) -> tuple[list[int], ObjectWalReader]:
     async with wals_on(bucket).read(DEAD, start=start) as reading:
-        return [found.base async for found in reading.entries()], reading
+        return [each.base async for each in reading.entries()], reading
 
 
 async def lose(bucket: Bucket, *numbers: int) -> None:
@@ -43,8 +43,8 @@ async def lose(bucket: Bucket, *numbers: int) -> None:
 async def test_one_object_above_a_gap_is_enough_to_know_that_it_is_damage(bucket: Bucket) -> None:
     await left_behind(bucket, 3)
     await lose(bucket, 1)
-    found, reading = await read(bucket)
-    assert found == [0, 2]
+    result, reading = await read(bucket)
+    assert result == [0, 2]
     assert (reading.damage.missing, reading.damage.losses, reading.damage.places) == (1, 1, ("1@missing",))
     assert await bucket.numbers() == [0, 2, 3]  # the seal stands at the end, not in the gap
 
@@ -61,8 +61,8 @@ async def test_an_object_that_can_not_be_read_is_damage_and_what_lies_behind_it_
         return await whole(key, start, end)
 
     monkeypatch.setattr(bucket.inner, "get_range", unreadable)
-    found, reading = await read(bucket)
-    assert found == [0, 2]
+    result, reading = await read(bucket)
+    assert result == [0, 2]
     assert reading.damage.places
     assert reading.damage.losses == 1
     assert await bucket.numbers() == [0, 1, 2, 3]
@@ -72,8 +72,8 @@ async def test_an_object_that_can_not_be_read_is_damage_and_what_lies_behind_it_
 async def test_a_gap_may_be_wider_than_what_is_read_ahead(bucket: Bucket, gap: int) -> None:
     await left_behind(bucket, gap + 2)
     await lose(bucket, *range(1, gap + 1))
-    found, reading = await read(bucket)
-    assert found == [0, gap + 1]
+    result, reading = await read(bucket)
+    assert result == [0, gap + 1]
     assert reading.damage.missing == gap
 
 
@@ -95,8 +95,8 @@ async def test_damage_below_an_end_with_objects_on_their_way_ends_the_log_at_the
     await settle()
     assert await bucket.numbers() == [0, 1, 2, 3, 5, 6]
     await lose(bucket, 2)
-    found, reading = await read(bucket)
-    assert found == [0, 1, 3]
+    result, reading = await read(bucket)
+    assert result == [0, 1, 3]
     assert reading.damage.places == ("2@missing",)
     await clock.advance(1)
     assert isinstance(wal.failed, SessionSealed)
@@ -120,7 +120,7 @@ async def test_a_late_object_that_was_read_ahead_as_missing_is_not_taken_for_los
         await clock.advance(1)
         await late
         await wal.append([entry(2)])
-        assert [found.base async for found in entries] == [1, 2]
+        assert [each.base async for each in entries] == [1, 2]
         assert reading.damage.is_clean
 
 
@@ -130,8 +130,8 @@ async def test_a_seal_that_stands_in_the_place_of_a_lost_object_does_not_end_the
     await lose(bucket, 1, 2, 3)
     assert await recovered(bucket) == [entry(0)]  # nothing told this recoverer that there was more
     await bucket.inner.put_new(wal_key(DEAD, 3), [lost])  # a store that finds it again
-    found, reading = await read(bucket)
-    assert found == [0, 3]
+    result, reading = await read(bucket)
+    assert result == [0, 3]
     assert reading.damage.missing == 2
 
 
@@ -142,7 +142,7 @@ async def test_nothing_of_a_damaged_log_is_removed_or_collected_until_it_is_disc
     await lose(bucket, 2)
     wals = wals_on(bucket, clock, seal_retention_s=10.0)
     async with wals.read(DEAD) as reading:
-        assert [found.base async for found in reading.entries()] == [0, 1, 3, 4]
+        assert [each.base async for each in reading.entries()] == [0, 1, 3, 4]
         await reading.keep(b"{}", number=1)
         await reading.remove()
     await wals.remove(DEAD)
@@ -173,7 +173,7 @@ async def test_objects_of_an_earlier_release_above_a_gap_are_not_part_of_the_log
         await rewritten_as_before(bucket, number)
     await lose(bucket, 2)
     async with wals_on(bucket).read(DEAD) as reading:
-        assert [found.base async for found in reading.entries()] == [0, 1]
+        assert [each.base async for each in reading.entries()] == [0, 1]
         assert reading.damage.is_clean
         await reading.remove()
     assert await bucket.numbers() == [2, 3, 4]  # the seal, and what can't say whether it was acknowledged

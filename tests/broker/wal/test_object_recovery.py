@@ -55,7 +55,7 @@ async def test_the_seal_names_who_set_it(bucket: Bucket) -> None:
     wals: WalFactory = wals_on(bucket)
     await wals.open(ALIVE)
     async with wals.read(DEAD) as reading:
-        assert [found async for found in reading.entries()] == []
+        assert [each async for each in reading.entries()] == []
     seal = decode_seal(memoryview(await bucket.bytes_of(0)), session=DEAD, sequence=0)
     assert seal is not None
     assert seal.by == ALIVE
@@ -68,7 +68,7 @@ async def test_only_the_contiguous_run_counts(bucket: Bucket, clock: ManualClock
     await settle()
     assert await bucket.numbers() == [0, 2, 3]
     assert [commit.done() for commit in commits] == [True, False, False, False]
-    assert [found.base for found in await recovered(bucket)] == [0]
+    assert [each.base for each in await recovered(bucket)] == [0]
     await clock.advance(1)
     assert isinstance(wal.failed, SessionSealed)
     assert [commit.exception() is None for commit in commits] == [True, False, False, False]
@@ -96,9 +96,9 @@ async def test_little_is_read_ahead_and_nothing_is_left_running(bucket: Bucket) 
     await left_behind(bucket, 30)
     tasks = asyncio.all_tasks()
     async with wals_on(bucket, read_ahead=4).read(DEAD) as reading:
-        async for found in reading.entries():
+        async for result in reading.entries():
             assert len(asyncio.all_tasks() - tasks) <= 4
-            if found.base == 7:
+            if result.base == 7:
                 break
     assert asyncio.all_tasks() == tasks
 
@@ -139,8 +139,8 @@ async def test_a_late_put_and_a_seal_race_for_a_number_and_one_wins(clock: Manua
     await wal.append([entry(0)])
     commit = wal.append([entry(1)])
     await settle()
-    found = await recovered(bucket)
-    assert [each.base for each in found] == ([0, 1] if put_first else [0])
+    result = await recovered(bucket)
+    assert [each.base for each in result] == ([0, 1] if put_first else [0])
     assert await is_sealed(bucket, 2 if put_first else 1)
     await clock.advance(1)
     # Acknowledged or not, the zombie's answer is what the recoverer found, and its next append learns the rest.
@@ -188,7 +188,7 @@ async def test_a_seal_that_lands_late_seals_nothing_that_was_read_since(bucket: 
     await clock.advance(1)
     await commit
     await bucket.land(0)
-    assert [found.base for found in await recovered(bucket)] == [0]
+    assert [each.base for each in await recovered(bucket)] == [0]
 
 
 async def test_a_store_that_is_away_ends_the_reading_with_an_error_and_not_with_a_seal(bucket: Bucket) -> None:
@@ -216,7 +216,7 @@ async def test_reading_begins_at_the_mark_and_ignores_what_was_created_again_bel
     await settle()
     await bucket.land(1)  # the first try of a PUT whose second one succeeded long ago
     assert await bucket.numbers() == [1, 3, 4]
-    assert [found.base for found in await recovered(bucket, start=wal.first_retained)] == [3, 4]
+    assert [each.base for each in await recovered(bucket, start=wal.first_retained)] == [3, 4]
 
 
 async def test_a_mark_at_the_end_is_where_the_seal_goes(bucket: Bucket) -> None:
@@ -239,8 +239,8 @@ async def test_a_damaged_entry_costs_itself_and_no_other(bucket: Bucket) -> None
     data[COPY_BYTES + ENTRY_HEADER_BYTES + 2] ^= 1
     await bucket.replace(1, bytes(data))
     async with wals_on(bucket).read(DEAD) as reading:
-        found = [plain(each) async for each in reading.entries()]
-        assert found == [*written[:3], *written[4:]]
+        results = [plain(each) async for each in reading.entries()]
+        assert results == [*written[:3], *written[4:]]
         assert (reading.damage.files, reading.damage.entries, reading.damage.skipped) == (4, 11, 1)
         assert reading.damage.places == (f"1@{COPY_BYTES}+{ENTRY_HEADER_BYTES + len(written[3].batch)}",)
     assert await is_sealed(bucket, 4)
@@ -295,7 +295,7 @@ async def test_removing_a_log_leaves_its_seal_and_nothing_else(bucket: Bucket, c
         wal.append([entry(offset, bytes(300))])
     await settle()
     async with wals_on(bucket).read(DEAD) as reading:
-        assert [found.base async for found in reading.entries()] == [0, 1]
+        assert [each.base async for each in reading.entries()] == [0, 1]
         await reading.remove()
     assert await bucket.numbers() == [2]
     assert await is_sealed(bucket, 2)
@@ -322,7 +322,7 @@ async def test_a_zombie_whose_object_was_removed_under_its_retry_acknowledges_on
     commit = wal.append([entry(1)])
     await settle()
     async with wals_on(bucket).read(DEAD) as reading:
-        assert [found.base async for found in reading.entries()] == [0, 1]
+        assert [each.base async for each in reading.entries()] == [0, 1]
         await reading.remove()
     await clock.advance(1)
     await commit  # true: the recoverer has it

@@ -103,12 +103,12 @@ async def test_a_killed_writer_loses_nothing_that_it_was_told_is_durable(place: 
     wals = wals_on_s3(store)
     await wals.open(ALIVE)
     async with wals.read(DEAD) as reading:
-        found = [(each.base, bytes(each.batch)) async for each in reading.entries()]
+        results = [(each.base, bytes(each.batch)) async for each in reading.entries()]
         assert reading.damage.is_clean
-        assert found == [(offset, b"%d" % offset * 1000) for offset in range(len(found))]
-        assert len(acked) <= len(found) <= len(acked) + 1
+        assert results == [(offset, b"%d" % offset * 1000) for offset in range(len(results))]
+        assert len(acked) <= len(results) <= len(acked) + 1
         await reading.remove()
-    assert await numbers(store) == [len(found)]  # the seal
+    assert await numbers(store) == [len(results)]  # the seal
 
 
 async def test_a_zombie_is_stopped_by_the_seal(store: ObjectStore) -> None:

@@ -50,7 +50,7 @@ async def test_appends_of_one_turn_of_the_loop_share_an_object_whatever_their_pa
     assert len(set(map(id, commits))) == 1
     await commits[0]
     assert len(bucket.puts) == 1
-    assert [found.base for found in await recovered(bucket)] == list(range(1000))
+    assert [each.base for each in await recovered(bucket)] == list(range(1000))
 
 
 async def test_while_a_put_is_under_way_appends_are_collected_until_the_window_is_over(
@@ -67,7 +67,7 @@ async def test_while_a_put_is_under_way_appends_are_collected_until_the_window_i
     await clock.advance(0.006)
     assert len(bucket.puts) == 2
     await bucket.release(0)
-    assert [found.base for found in await recovered(bucket)] == list(range(10))
+    assert [each.base for each in await recovered(bucket)] == list(range(10))
 
 
 async def test_objects_are_a_window_apart_however_quick_the_store_and_many_the_appends(
@@ -79,7 +79,7 @@ async def test_objects_are_a_window_apart_however_quick_the_store_and_many_the_a
         await clock.advance(0.002)
     assert len(bucket.puts) == 5  # at 0, 50, 100, 150 and 200 ms
     await clock.advance(0.05)
-    assert [found.base for found in await recovered(bucket)] == list(range(100))
+    assert [each.base for each in await recovered(bucket)] == list(range(100))
 
 
 async def test_a_full_window_does_not_wait(bucket: Bucket, clock: ManualClock) -> None:
@@ -124,7 +124,7 @@ async def test_a_window_whose_time_is_over_goes_as_soon_as_a_put_ends(bucket: Bu
     assert len(bucket.puts) == 3
     await bucket.release(2)
     await bucket.release(0)
-    assert [found.base for found in await recovered(bucket)] == [0, 1, 2, 3]
+    assert [each.base for each in await recovered(bucket)] == [0, 1, 2, 3]
 
 
 async def test_large_batches_are_not_copied_and_small_ones_are_handed_over_together(bucket: Bucket) -> None:
@@ -142,7 +142,7 @@ async def test_large_batches_are_not_copied_and_small_ones_are_handed_over_toget
     assert any(piece is large for piece in sent)
     assert len(sent) == 5
     bucket.put_new = put_new  # type: ignore[method-assign]
-    assert [found.base for found in await recovered(bucket)] == list(range(999))
+    assert [each.base for each in await recovered(bucket)] == list(range(999))
 
 
 # --- the order of acknowledgement
@@ -211,7 +211,7 @@ async def test_a_put_that_happened_but_answered_an_error_is_found_to_be_ours(
     await clock.advance(1)
     await commit
     assert bucket.puts == [wal_key(DEAD, 0)] * 2
-    assert [found.base for found in await recovered(bucket)] == [0]
+    assert [each.base for each in await recovered(bucket)] == [0]
 
 
 async def test_a_put_that_lands_after_its_time_out_is_found_to_be_ours(bucket: Bucket, clock: ManualClock) -> None:
@@ -240,7 +240,7 @@ async def test_while_the_store_is_away_appends_wait_with_growing_pauses_and_then
     for _ in range(4):
         await clock.advance(3)
     await asyncio.wait_for(asyncio.gather(*set(commits)), 5)
-    assert [found.base for found in await recovered(bucket)] == list(range(600))
+    assert [each.base for each in await recovered(bucket)] == list(range(600))
     assert wal.costs.retries > 10
 
 
@@ -256,7 +256,7 @@ async def test_too_much_that_waits_is_refused_and_nothing_of_it_is_kept(bucket: 
     await clock.advance(1)
     await asyncio.gather(*commits)
     await wal.append([entry(3, bytes(10_000))])  # one that is too large for any limit goes when nothing else waits
-    assert [found.base for found in await recovered(bucket)] == [0, 1, 3]
+    assert [each.base for each in await recovered(bucket)] == [0, 1, 3]
 
 
 async def test_a_wrong_bit_on_the_way_back_is_no_reason_to_die(bucket: Bucket, clock: ManualClock) -> None:
@@ -390,7 +390,7 @@ async def test_objects_below_the_mark_are_deleted_and_no_others(bucket: Bucket) 
     assert await bucket.numbers() == [7, 8, 9]
     assert len(bucket.deleted) == 7
     assert wal.size_bytes == 3 * (FRAME_BYTES + ENTRY_HEADER_BYTES + len(b"batch"))
-    assert [found.base for found in await recovered(bucket, start=7)] == [7, 8, 9]
+    assert [each.base for each in await recovered(bucket, start=7)] == [7, 8, 9]
 
 
 async def test_a_deletion_that_fails_is_tried_again_by_a_later_call(bucket: Bucket) -> None:

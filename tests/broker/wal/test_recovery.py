@@ -92,10 +92,10 @@ async def test_a_missing_log_is_empty_and_can_be_removed(files: SimFiles) -> Non
 async def test_a_log_is_removed_once_and_for_all(files: SimFiles) -> None:
     await leave_log(files, SESSION, 5, file_bytes=FILE_HEADER_BYTES + 100)
     async with DiskWalRecovery(ROOT, files).read(SESSION) as reading:
-        assert len([found async for found in reading.entries()]) == 5
+        assert len([each async for each in reading.entries()]) == 5
         await reading.remove()
         await reading.remove()
-        assert [found async for found in reading.entries()] == []
+        assert [each async for each in reading.entries()] == []
     after = files.power_cut()
     assert after.list(ROOT) == []
 
@@ -112,7 +112,7 @@ async def test_a_log_whose_removal_was_interrupted_is_found_again(files: SimFile
 
 async def test_files_are_read_in_order_of_their_numbers(files: SimFiles) -> None:
     await leave_log(files, SESSION, 12, file_bytes=FILE_HEADER_BYTES + ENTRY_BYTES)
-    assert [found.base for found in await read_all(files)] == list(range(12))
+    assert [each.base for each in await read_all(files)] == list(range(12))
 
 
 async def test_more_entries_than_are_scanned_at_a_time_are_all_read(files: SimFiles) -> None:
@@ -120,7 +120,7 @@ async def test_more_entries_than_are_scanned_at_a_time_are_all_read(files: SimFi
     await wal.append([entry(n, b"") for n in range(2500)])
     await wal.aclose(remove=False)
     async with DiskWalRecovery(ROOT, files).read(SESSION) as reading:
-        assert [found.base async for found in reading.entries()] == list(range(2500))
+        assert [each.base async for each in reading.entries()] == list(range(2500))
         assert reading.damage.entries == 2500
         assert reading.damage.is_clean
 
@@ -130,8 +130,8 @@ async def test_damage_is_skipped_counted_and_told_once(files: SimFiles, caplog: 
     rot(files, FILE_HEADER_BYTES + ENTRY_BYTES + 70, sequence=0)
     rot(files, FILE_HEADER_BYTES + 2 * ENTRY_BYTES, sequence=2)
     async with DiskWalRecovery(ROOT, files).read(SESSION) as reading:
-        found = [plain(found) async for found in reading.entries()]
-    assert found == [entry(n) for n in range(9) if n not in (1, 8)]
+        results = [plain(each) async for each in reading.entries()]
+    assert results == [entry(n) for n in range(9) if n not in (1, 8)]
     damage = reading.damage
     assert (damage.files, damage.entries) == (3, 7)
     assert (damage.skipped, damage.skipped_bytes) == (1, ENTRY_BYTES)
@@ -149,7 +149,7 @@ async def test_a_first_write_that_a_kill_cut_short_is_no_loss(files: SimFiles, l
     path = ROOT / SESSION / f"{0:020d}.wal"
     files.overwrite(path, files.read(path)[:left])
     async with DiskWalRecovery(ROOT, files).read(SESSION) as reading:
-        assert [found async for found in reading.entries()] == []
+        assert [each async for each in reading.entries()] == []
     assert reading.damage.losses == 0
 
 
@@ -158,7 +158,7 @@ async def test_a_file_with_entries_and_without_a_header_is_a_loss(files: SimFile
     path = ROOT / SESSION / f"{0:020d}.wal"
     files.overwrite(path, bytes(FILE_HEADER_BYTES) + files.read(path)[FILE_HEADER_BYTES:])
     async with DiskWalRecovery(ROOT, files).read(SESSION) as reading:
-        assert [found async for found in reading.entries()] == []
+        assert [each async for each in reading.entries()] == []
     assert reading.damage.losses == 1
 
 
@@ -167,7 +167,7 @@ async def test_the_places_of_much_damage_are_bounded(files: SimFiles) -> None:
     for n in range(0, 400, 2):
         rot(files, FILE_HEADER_BYTES + n * ENTRY_BYTES)
     async with DiskWalRecovery(ROOT, files).read(SESSION) as reading:
-        assert len([found async for found in reading.entries()]) == 200
+        assert len([each async for each in reading.entries()]) == 200
     assert reading.damage.skipped == 200
     assert len(reading.damage.places) == 100
 

@@ -9,8 +9,8 @@ from streamhouse.schemas.protobuf.compatibility import differences
 
 def changes(older: str, newer: str, *, syntax: str = "proto3") -> list[str]:
     head = f'syntax = "{syntax}";'
-    found = differences(parse(head + older, {}).files, parse(head + newer, {}).files)
-    return [f"{each.kind} {each.path}" for each in found]
+    result = differences(parse(head + older, {}).files, parse(head + newer, {}).files)
+    return [f"{each.kind} {each.path}" for each in result]
 
 
 def is_allowed(older: str, newer: str, *, syntax: str = "proto3") -> bool:
@@ -43,8 +43,8 @@ def is_allowed(older: str, newer: str, *, syntax: str = "proto3") -> bool:
     ],
 )
 def test_a_change_that_readers_cope_with_is_allowed(older: str, newer: str, change: str) -> None:
-    found = changes(older, newer)
-    assert change in found if change else not found
+    result = changes(older, newer)
+    assert change in result if change else not result
     assert is_allowed(older, newer)
 
 
@@ -113,8 +113,8 @@ def test_a_type_that_is_imported_is_compared_as_deep_as_fields_reach() -> None:
     text = 'syntax = "proto3"; import "b.proto"; message A { b.B b = 1; b.B again = 2; }'
     before = {"b.proto": 'syntax = "proto3"; package b; message B { B self = 1; int32 n = 2; }'}
     after = {"b.proto": 'syntax = "proto3"; package b; message B { B self = 1; string n = 2; }'}
-    found = parse(text, after).incompatibilities(parse(text, before))
-    assert [f"{each.kind} {each.path}" for each in found] == [
+    result = parse(text, after).incompatibilities(parse(text, before))
+    assert [f"{each.kind} {each.path}" for each in result] == [
         "FIELD_NAMED_TYPE_CHANGED #/A/1",
         "FIELD_NAMED_TYPE_CHANGED #/A/2",
         "FIELD_NAMED_TYPE_CHANGED #/B/1",
@@ -134,5 +134,5 @@ def test_a_change_is_found_at_the_end_of_a_long_chain_of_imported_types() -> Non
 
 
 def test_a_schema_in_another_language_can_not_be_replaced() -> None:
-    found = parse("message A {}", {}).incompatibilities(parse_avro('"string"', {}))
-    assert [each.kind for each in found] == ["SCHEMA_TYPE_MISMATCH"]
+    result = parse("message A {}", {}).incompatibilities(parse_avro('"string"', {}))
+    assert [each.kind for each in result] == ["SCHEMA_TYPE_MISMATCH"]

@@ -96,7 +96,7 @@ def stream(spark: SparkSession, folder: Path) -> None:
 
 def test_what_a_view_has_does_not_depend_on_the_order_of_rows(spark: SparkSession, tmp_path: Path) -> None:
     calls = {**EXACT, **{name: call for name, (_, call) in BY_ORDER.items()}}
-    different = {name: found for name, found in results(spark, calls).items() if len(found) > 1}
+    different = {name: each for name, each in results(spark, calls).items() if len(each) > 1}
     assert not different
     stream(spark, tmp_path)
     for call in calls.values():
@@ -105,7 +105,7 @@ def test_what_a_view_has_does_not_depend_on_the_order_of_rows(spark: SparkSessio
 
 def test_what_depends_on_the_order_of_rows_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     calls = {name: call for name, (call, _) in BY_ORDER.items()}
-    assert {name for name, found in results(spark, calls).items() if len(found) == 1} == set()
+    assert {name for name, each in results(spark, calls).items() if len(each) == 1} == set()
     stream(spark, tmp_path)
     for call in calls.values():
         with pytest.raises(Rejected, match="goes by the order in which rows are read; do="):

@@ -25,8 +25,8 @@ def put(agent: AclAgent, user: str, name: str, source: str, target: str = "copie
 
 
 def status(agent: AclAgent, name: str, user: str = "admin") -> dict[str, Any]:
-    found: dict[str, Any] = agent.send(user, "GET", f"/v1/pipelines/{name}").json()["status"]
-    return found
+    result: dict[str, Any] = agent.send(user, "GET", f"/v1/pipelines/{name}").json()["status"]
+    return result
 
 
 def failure(agent: AclAgent, name: str) -> str:

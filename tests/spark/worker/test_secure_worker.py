@@ -36,8 +36,8 @@ def running_worker(agent: AclAgent, folder: Path, **environment: str) -> Iterato
 
 
 def workers(agent: AclAgent) -> list[object]:
-    found: list[object] = agent.send("admin", "GET", "/v1/sql/workers").json()["workers"]
-    return found
+    results: list[object] = agent.send("admin", "GET", "/v1/sql/workers").json()["workers"]
+    return results
 
 
 @pytest.fixture(scope="module")

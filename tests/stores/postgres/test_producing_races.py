@@ -74,14 +74,14 @@ async def test_a_transaction_that_ends_while_it_expires_is_decided_once(
         ended, expired = await asyncio.gather(
             end(pair[0], call), pair[1].expire_transaction(name, 1), return_exceptions=True
         )
-        found = await pair[0].find_transaction(name)
-        assert found is not None
+        result = await pair[0].find_transaction(name)
+        assert result is not None
         if isinstance(ended, StoredTransaction):
-            assert (found, expired) == (ended, None)
+            assert (result, expired) == (ended, None)
             assert await offsets(pair[1]) == {0: number}
         else:
             assert isinstance(ended, ProducerFenced)
-            assert (found, found.state) == (expired, TransactionState.PREPARE_ABORT)
+            assert (result, result.state) == (expired, TransactionState.PREPARE_ABORT)
             assert await offsets(pair[1]) == before
     clock.close()
 
@@ -107,9 +107,9 @@ async def test_partitions_that_two_agents_enlist_at_once_are_all_there(pair: Pai
     await asyncio.gather(
         *(pair[number % 2].add_transaction_partitions(call, [part(number % 3)], limit=9) for number in range(6)),
     )
-    found = await pair[0].find_transaction("t")
-    assert found is not None
-    assert (set(found.partitions), found.number) == ({part(0), part(1), part(2)}, 1)
+    result = await pair[0].find_transaction("t")
+    assert result is not None
+    assert (set(result.partitions), result.number) == ({part(0), part(1), part(2)}, 1)
 
 
 async def test_what_is_enlisted_while_a_transaction_ends_is_marked_or_refused(pair: Pair) -> None:
@@ -146,9 +146,9 @@ async def test_a_name_that_is_forgotten_while_it_begins_is_gone_or_under_way(pai
             pair[1].forget_transactions(older_than_ms=-60_000, limit=100),
             return_exceptions=True,
         )
-        found = await pair[0].find_transaction(call.transactional_id)
+        result = await pair[0].find_transaction(call.transactional_id)
         assert forgotten == (0 if isinstance(begun, StoredTransaction) else 1)
-        assert found == (begun if isinstance(begun, StoredTransaction) else None)
+        assert result == (begun if isinstance(begun, StoredTransaction) else None)
 
 
 async def test_offsets_are_decided_while_topics_and_groups_go_and_commits_come(

@@ -309,11 +309,11 @@ class PausedAfterKnown:
         return getattr(self._tx, name)
 
     async def rows(self, statement: str, params: Any = None) -> Any:
-        found = await self._tx.rows(statement, params)
+        result = await self._tx.rows(statement, params)
         if statement == self._tx.sql.known_among:
             self._looked.set()
             await self._go_on.wait()
-        return found
+        return result
 
 
 async def given_up_between_look_and_insert(pair: Pair, key: str, work: Work[object]) -> bool:
@@ -347,5 +347,5 @@ async def test_an_object_that_is_about_to_replace_runs_is_not_given_up(pair: Pai
 
 async def test_an_object_that_is_about_to_be_placed_is_not_given_up(pair: Pair) -> None:
     [state] = await lead(pair[0], ALICE, part(0))
-    wanted = placement(placed_run(state, 0, 1, "placed"))
-    assert not await given_up_between_look_and_insert(pair, "placed", lambda tx: commit_external_segments(tx, wanted))
+    request = placement(placed_run(state, 0, 1, "placed"))
+    assert not await given_up_between_look_and_insert(pair, "placed", lambda tx: commit_external_segments(tx, request))

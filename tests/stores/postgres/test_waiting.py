@@ -85,9 +85,9 @@ async def test_a_server_that_is_down_is_waited_for_and_the_log_says_so(
     clock = Then(server.start)
     with caplog.at_level(logging.WARNING):
         await opened(facts, clock)
-    [told] = caplog.records
-    assert told.getMessage() == "a store doesn't answer, the start waits"
-    assert "no server answers" in vars(told)["why"]
+    [result] = caplog.records
+    assert result.getMessage() == "a store doesn't answer, the start waits"
+    assert "no server answers" in vars(result)["why"]
     assert len(clock.slept) == 1
 
 
@@ -125,20 +125,20 @@ async def test_a_server_that_never_comes_is_given_up_with_its_words_and_the_sett
     try:
         with pytest.raises(
             NotUpYet, match=r"no server answers; .* do=check host and port .* waited_s=30 setting="
-        ) as told:
+        ) as result:
             await opened(facts, clock)
     finally:
         server.start()
-    assert str(told.value).endswith("setting=metadata.start_wait_s")
+    assert str(result.value).endswith("setting=metadata.start_wait_s")
     assert LIMIT_S <= sum(clock.slept) <= LIMIT_S + START_RETRY_MAX_S
 
 
 async def test_a_wrong_password_and_a_wrong_schema_end_a_start_at_once(server: RealPostgres, facts: str) -> None:
     await run(server, "DROP ROLE IF EXISTS guarded", "CREATE ROLE guarded LOGIN PASSWORD 'right'")
     clock = Then(nothing)
-    with pytest.raises(Misconfigured, match="the user or the password is wrong") as told:
+    with pytest.raises(Misconfigured, match="the user or the password is wrong") as result:
         await opened(facts.replace("streamhouse@", "guarded:wrong@"), clock)
-    assert not isinstance(told.value, NotUpYet)
+    assert not isinstance(result.value, NotUpYet)
     await opened(facts, clock)
     connection = await asyncpg.connect(facts)
     await connection.execute("INSERT INTO schema_version VALUES (999, 'from_the_future', 0)")

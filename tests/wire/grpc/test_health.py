@@ -136,5 +136,5 @@ async def test_a_tool_can_call_what_it_learned_by_reflection_alone(client: Clien
         request_serializer=question.SerializeToString,
         response_deserializer=answer.FromString,
     )
-    told = json_format.MessageToDict(await call(question(), timeout=PATIENCE_S))
-    assert told["agents"][0]["state"] == "live"
+    result = json_format.MessageToDict(await call(question(), timeout=PATIENCE_S))
+    assert result["agents"][0]["state"] == "live"

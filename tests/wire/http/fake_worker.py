@@ -64,20 +64,20 @@ class FakeWorker:
         return Response(proof_of(self.token, request.query_params["nonce"]))
 
     async def sql(self, request: Request) -> Response:
-        told = json.loads(await request.body())
-        self.asked.append(told)
+        response = json.loads(await request.body())
+        self.asked.append(response)
         async with self._changed:
             self._changed.notify_all()
         self.tokens.append(request.headers["authorization"])
         self.headers.append(dict(request.headers))
-        if told["sql"].startswith("wait"):
+        if response["sql"].startswith("wait"):
             self.waiting.set()
             await self._until_gone(request)
-        if told["sql"].startswith("wrong"):
+        if response["sql"].startswith("wrong"):
             problem = {"type": "urn:x", "title": "BadSql", "status": 400, "detail": "no such column"}
             return JSONResponse(problem, status_code=400, media_type="application/problem+json")
         if request.headers["accept"] == "application/x-ndjson":
-            lines = self._live() if told["sql"].startswith("live") else self._lines()
+            lines = self._live() if response["sql"].startswith("live") else self._lines()
             headers = {"streamhouse-query-id": "q1", "x-secret": "mine"}
             return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)
         return JSONResponse(ANSWER)

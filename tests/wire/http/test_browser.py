@@ -51,9 +51,9 @@ async def seen(page: Page, count: int) -> list[Any]:
     """Asked from here again and again: the page's own policy forbids to evaluate text there later."""
     async with asyncio.timeout(30):
         while True:
-            found: list[Any] = await page.evaluate("window.seen.map((each) => each[1])")
-            if len(found) >= count:
-                return found
+            results: list[Any] = await page.evaluate("window.seen.map((each) => each[1])")
+            if len(results) >= count:
+                return results
             await asyncio.sleep(0.02)
 
 

@@ -35,8 +35,8 @@ class Site:
         return answer.json()
 
     async def partition(self, number: int = 0) -> dict[str, Any]:
-        found = (await self.get("/v1/partitions", topic="orders"))["partitions"]
-        return next(each for each in found if each["partition"] == number)
+        result = (await self.get("/v1/partitions", topic="orders"))["partitions"]
+        return next(each for each in result if each["partition"] == number)
 
 
 @pytest.fixture
@@ -119,15 +119,15 @@ async def test_the_leader_alone_knows_the_high_watermark(site: Site) -> None:
     assert (await site.partition())["owner"] == leader.node_id
     assert (await site.partition())["high_watermark"] == 0
     await produce(leader, batch(b"a", b"b"), name)
-    told = {
+    result = {
         each: (await site.port(each).get("/v1/partitions", params={"topic": "orders"})).json()["partitions"][0]
         for each in (leader, other)
     }
-    assert [told[each]["high_watermark"] for each in (leader, other)] == [2, None]
-    assert [told[each]["local"] for each in (leader, other)] == [True, False]
-    assert told[leader]["bytes"] > told[other]["bytes"] == 0
-    assert told[other]["leader"] == leader.node_id
-    assert told[other]["lease_expires_in_ms"] > 0
+    assert [result[each]["high_watermark"] for each in (leader, other)] == [2, None]
+    assert [result[each]["local"] for each in (leader, other)] == [True, False]
+    assert result[leader]["bytes"] > result[other]["bytes"] == 0
+    assert result[other]["leader"] == leader.node_id
+    assert result[other]["lease_expires_in_ms"] > 0
     (own,) = (await site.port(leader).get("/v1/partitions", params={"local": "1"})).json()["partitions"]
     assert (own["partition"], own["high_watermark"], own["flushed_end"]) == (0, 2, 0)
     assert (await site.port(other).get("/v1/partitions", params={"local": "1"})).json() == {"partitions": []}
@@ -138,8 +138,8 @@ async def test_a_partition_moves_where_it_is_told_and_back(site: Site) -> None:
     leader = await site.team.leader(name)
     target = next(each for each in site.team.agents if each is not leader)
     await site.team.produce(name, b"a")
-    asked = {"topic": "orders", "partition": 0, "node": target.node_id}
-    (moving,) = (await site.ports[0].post("/v1/partitions/move", json=asked)).json()["partitions"]
+    requests = {"topic": "orders", "partition": 0, "node": target.node_id}
+    (moving,) = (await site.ports[0].post("/v1/partitions/move", json=requests)).json()["partitions"]
     assert (moving["leader"], moving["owner"]) == (leader.node_id, target.node_id)
     await site.team.pass_time(1.5)
     assert await site.team.produce(name, b"b") == 1
@@ -149,7 +149,7 @@ async def test_a_partition_moves_where_it_is_told_and_back(site: Site) -> None:
         target.node_id,
         True,
     )
-    await site.ports[1].post("/v1/partitions/move", json={**asked, "node": None})
+    await site.ports[1].post("/v1/partitions/move", json={**requests, "node": None})
     await site.team.pass_time(1.5)
     back = await site.partition()
     assert (back["owner"], back["pinned_to"]) == (leader.node_id, None)
@@ -167,15 +167,15 @@ async def test_a_partition_moves_where_it_is_told_and_back(site: Site) -> None:
     ],
 )
 async def test_a_move_of_nothing_or_to_nowhere_is_refused(site: Site, change: dict[str, Any], status: int) -> None:
-    asked = {"topic": "orders", "partition": 0, "node": 1, **change}
-    answer = await site.ports[0].post("/v1/partitions/move", json=asked)
+    requests = {"topic": "orders", "partition": 0, "node": 1, **change}
+    answer = await site.ports[0].post("/v1/partitions/move", json=requests)
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
 
 
 async def test_nothing_moves_to_an_agent_that_drains(site: Site) -> None:
     await site.ports[0].post("/v1/agents/2/drain", json={})
-    asked = {"topic": "orders", "partition": 0, "node": 2}
-    refused = await site.ports[0].post("/v1/partitions/move", json=asked)
+    requests = {"topic": "orders", "partition": 0, "node": 2}
+    refused = await site.ports[0].post("/v1/partitions/move", json=requests)
     assert (refused.status_code, "drains" in refused.json()["detail"]) == (422, True)
 
 

@@ -36,8 +36,8 @@ async def http(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
 async def examine(http: httpx.AsyncClient, **params: str) -> dict[str, dict[str, Any]]:
     answer = await http.get("/v1/doctor", params=params)
     assert answer.status_code == 200
-    told = answer.json()
-    return {check["name"]: check for check in [*told["own"], *told["shared"]]}
+    response = answer.json()
+    return {check["name"]: check for check in [*response["own"], *response["shared"]]}
 
 
 async def open_session(world: World, *, life_s: float) -> None:
@@ -81,8 +81,8 @@ async def test_a_healthy_agent_has_nothing_to_complain_about(broker: Broker, htt
     ]
     assert checks["metadata store"]["figures"]["schema"] >= 1
     assert checks["leases"]["figures"]["held"] == 1
-    told = (await http.get("/v1/doctor", params={"local": "1"})).json()
-    assert (told["node"], told["members"], told["shared"]) == (1, [1], [])
+    response = (await http.get("/v1/doctor", params={"local": "1"})).json()
+    assert (response["node"], response["members"], response["shared"]) == (1, [1], [])
 
 
 async def test_the_proof_leaves_nothing_in_the_object_store(world: World, http: httpx.AsyncClient) -> None:
@@ -198,10 +198,10 @@ async def test_objects_of_sessions_that_the_database_does_not_know_are_told_with
     world: World, broker: Broker, http: httpx.AsyncClient
 ) -> None:
     await world.bucket.put_new(segment_key(STRANGER, 7), [b"nobody knows me"])
-    told = (await examine(http))["orphans"]
-    assert (told["verdict"], told["figures"]["unknown"]) == ("warning", 1)
-    assert segment_key(STRANGER, 7) in told["text"]
-    assert "streamhouse recover" in told["text"]
+    result = (await examine(http))["orphans"]
+    assert (result["verdict"], result["figures"]["unknown"]) == ("warning", 1)
+    assert segment_key(STRANGER, 7) in result["text"]
+    assert "streamhouse recover" in result["text"]
 
 
 async def test_an_object_store_that_was_emptied_or_changed_below_the_agent_is_told(
@@ -211,9 +211,9 @@ async def test_an_object_store_that_was_emptied_or_changed_below_the_agent_is_to
     limits_s = world.settings.cluster.generation_s + world.settings.lease.renew_s
     assert (told["verdict"], told["figures"]["unnoticed_commits_s"]) == ("ok", limits_s)
     await world.bucket.delete(CLUSTER_KEY)
-    told = (await examine(http))["identity"]
-    assert told["verdict"] == "failure"
-    assert "it was emptied, or is another one" in told["text"]
+    result = (await examine(http))["identity"]
+    assert result["verdict"] == "failure"
+    assert "it was emptied, or is another one" in result["text"]
     await world.bucket.put_new(CLUSTER_KEY, [b"somebody else's"])
     assert "belong to different clusters" in (await examine(http))["identity"]["text"]
 

@@ -113,11 +113,11 @@ async def test_agents_hold_partitions_for_each_other_over_their_ports(start_site
     topic = await broker.create_topic("orders", partitions=1, overrides={})
     await produce(broker, batch(b"a"), FIRST)
     here = Address("127.0.0.1", site.port)
-    wanted = FreezeTarget(name=FIRST, partition=PartitionId(topic.topic_id, 0), offsets=3)
-    asked = FreezeRequest(hold_id="0" * 32, query=QUERY, epoch=1, partitions=(wanted,))
+    expected = FreezeTarget(name=FIRST, partition=PartitionId(topic.topic_id, 0), offsets=3)
+    request = FreezeRequest(hold_id="0" * 32, query=QUERY, epoch=1, partitions=(expected,))
     holders = HttpFreezeClient(broker.settings.peers)
-    (held,) = await holders.hold(here, asked, timeout_s=10)
-    assert (held.partition, held.end, held.epoch) == (wanted.partition, 1, broker.leader_epoch(FIRST))
+    (held,) = await holders.hold(here, request, timeout_s=10)
+    assert (held.partition, held.end, held.epoch) == (expected.partition, 1, broker.leader_epoch(FIRST))
     assert held.holder == broker.agents()[0].session_id
     assert len(broker.freezes) == 1
     await holders.end_hold(here, "0" * 32, Outcome.UNUSED, timeout_s=10)
@@ -170,11 +170,11 @@ async def test_an_agent_that_refuses_or_is_not_there_is_asked_again_later(start_
     holders = HttpFreezeClient(site.agent.broker.settings.peers)
     here = Address("127.0.0.1", site.port)
     unknown = FreezeTarget(name=TopicPartition("orders", 7), partition=PartitionId(topic.topic_id, 7), offsets=1)
-    asked = FreezeRequest(hold_id="0" * 32, query=QUERY, epoch=1, partitions=(unknown,))
+    request = FreezeRequest(hold_id="0" * 32, query=QUERY, epoch=1, partitions=(unknown,))
     with pytest.raises(Unavailable, match="refused"):
-        await holders.hold(here, asked, timeout_s=5)
+        await holders.hold(here, request, timeout_s=5)
     with pytest.raises(Unavailable, match="reached"):
-        await holders.hold(Address("127.0.0.1", 1), asked, timeout_s=5)
+        await holders.hold(Address("127.0.0.1", 1), request, timeout_s=5)
     await holders.aclose()
 
 

@@ -37,8 +37,8 @@ async def reset(site: Site, **asked: Any) -> httpx.Response:
 
 
 async def lag(site: Site) -> dict[int, tuple[int | None, int]]:
-    told = (await site.http.get(f"{BILLING}/lag")).json()
-    return {each["partition"]: (each["committed"], each["lag"]) for each in told["partitions"]}
+    response = (await site.http.get(f"{BILLING}/lag")).json()
+    return {each["partition"]: (each["committed"], each["lag"]) for each in response["partitions"]}
 
 
 async def test_a_group_is_made_by_a_reset_and_told_with_its_lag(site: Site) -> None:
@@ -109,9 +109,9 @@ async def test_a_group_with_members_is_told_and_neither_moved_nor_deleted(site: 
     try:
         async with asyncio.timeout(20):
             await consumer.seek_to_beginning()  # there is an assignment then
-            told = (await site.http.get(BILLING)).json()
-        assert (told["state"], told["protocol_type"]) == ("Stable", "consumer")
-        (member,) = told["members"]
+            response = (await site.http.get(BILLING)).json()
+        assert (response["state"], response["protocol_type"]) == ("Stable", "consumer")
+        (member,) = response["members"]
         assert (member["client"], [each["partition"] for each in member["assigned"]]) == ("me", [0, 1])
         for refused in (
             await reset(site, to="earliest", topics=[{"topic": "orders"}]),
@@ -148,9 +148,9 @@ async def test_a_member_whose_assignment_lies_about_its_lengths_is_told_without_
         synced = await client.call(member.sync_request({member.member_id: never_ends}), SyncGroupResponse, 5)
         assert synced.assignment == never_ends
         async with asyncio.timeout(20):
-            told = (await site.http.get(BILLING)).json()
-        assert [each["assigned"] for each in told["members"]] == [[]]
-        assert told["state"] == "Stable"
+            response = (await site.http.get(BILLING)).json()
+        assert [each["assigned"] for each in response["members"]] == [[]]
+        assert response["state"] == "Stable"
     finally:
         await client.close()
 
@@ -185,11 +185,11 @@ async def test_histories_of_many_groups_are_read_in_parts_and_have_fewer_samples
     samples = tuple(LagSample(now_ms - 1000 + at, 100 - abs(at - 40), None) for at in range(100))
     histories = [LagHistory(group, samples) for group in ("a", "b", "c")]
     await broker.records._dependencies.metadata.put_group_lags(histories, now_ms=now_ms, forget_ms=1 << 40)
-    asked = list[int]()
+    requests = list[int]()
     lag_histories = broker.records.lag_histories
 
     async def counted(group_ids: Sequence[str]) -> Sequence[LagHistory]:
-        asked.append(len(group_ids))
+        requests.append(len(group_ids))
         return await lag_histories(group_ids)
 
     monkeypatch.setattr(broker.records, "lag_histories", counted)
@@ -201,7 +201,7 @@ async def test_histories_of_many_groups_are_read_in_parts_and_have_fewer_samples
         for each in groups:
             assert len(each["history"]) <= most
             assert max((sample["lag"] for sample in each["history"]), default=100) == 100
-    assert asked == [2, 1, 2, 1]
+    assert requests == [2, 1, 2, 1]
 
 
 async def test_a_group_whose_lag_can_not_be_measured_keeps_none_of_the_others_from_it(
@@ -232,17 +232,17 @@ async def test_lag_in_time_is_the_age_of_the_first_record_that_is_not_committed(
     for record in (old, new):
         assert (await site.http.post("/v1/topics/orders/records", json={"records": [record]})).is_success
     await reset(site, offset=10, topics=[{"topic": "orders"}])
-    told = (await site.http.get(f"{BILLING}/lag")).json()
-    first, second = told["partitions"]
-    assert (first["lag"], second["lag"], told["lag"]) == (1, 1, 2)
+    response = (await site.http.get(f"{BILLING}/lag")).json()
+    first, second = response["partitions"]
+    assert (first["lag"], second["lag"], response["lag"]) == (1, 1, 2)
     assert first["lag_ms"] >= now_ms - 1_000
     assert 5_000 <= second["lag_ms"] < 60_000
-    assert told["lag_ms"] == first["lag_ms"]
+    assert response["lag_ms"] == first["lag_ms"]
     assert first["committed_at_ms"] >= now_ms
     await reset(site, to="latest")
-    told = (await site.http.get(f"{BILLING}/lag")).json()
-    assert {each["lag_ms"] for each in told["partitions"]} == {0}
-    assert (told["health"], told["lag_ms"]) == ("caught up", 0)
+    response = (await site.http.get(f"{BILLING}/lag")).json()
+    assert {each["lag_ms"] for each in response["partitions"]} == {0}
+    assert (response["health"], response["lag_ms"]) == ("caught up", 0)
 
 
 async def test_measured_lag_is_listed_with_its_history_and_stands_in_the_metrics(site: Site) -> None:

@@ -81,8 +81,8 @@ async def test_a_body_that_comes_too_slowly_is_given_up(start_site: StartSite) -
     site = await with_topic(await start_site(body_timeout_s=0.1, header_timeout_s=0.1))
     reader, writer = await site.connect()
     writer.write(head(RECORDS, "Content-Type: application/json", "Content-Length: 100") + b'{"records": [')
-    status, told = await answer_of(reader)
-    assert (status, told["title"]) == (408, "BodyTimeout")
+    status, result = await answer_of(reader)
+    assert (status, result["title"]) == (408, "BodyTimeout")
     assert await ended(reader)
 
 
@@ -92,8 +92,8 @@ async def test_an_upload_that_pauses_too_long_keeps_its_whole_records(start_site
     line = b'{"value": 1}\n{"value": 2}\n{"val'
     writer.write(head(RECORDS, "Content-Type: application/x-ndjson", "Transfer-Encoding: chunked"))
     writer.write(b"%x\r\n%s\r\n" % (len(line), line))
-    status, told = await answer_of(reader)
-    assert (status, told["records"], told["failed"], told["complete"]) == (200, 2, 1, False)
+    status, result = await answer_of(reader)
+    assert (status, result["records"], result["failed"], result["complete"]) == (200, 2, 1, False)
     assert await ended(reader)
     assert await stored(site) == [1, 2]
 
@@ -132,8 +132,8 @@ async def test_an_upload_faster_than_the_log_is_not_kept_in_memory(start_site: S
     chunk = b"%x\r\n%s\r\n" % (50_000, b"x" * 50_000)
     for _ in range(4):
         writer.write(chunk)
-    status, told = await answer_of(reader)
-    assert (status, "http.max_line_bytes" in told["detail"]) == (413, True)
+    status, result = await answer_of(reader)
+    assert (status, "http.max_line_bytes" in result["detail"]) == (413, True)
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -234,10 +234,10 @@ async def test_clients_on_this_machine_are_not_limited_by_default(start_site: St
 async def test_a_connection_that_comes_too_soon_is_served_when_its_turn_has_come(start_site: StartSite) -> None:
     site = await start_site(max_connections_per_ip_overrides="127.0.0.1:100", connections_per_s_per_ip=10)
     assert (await site.http.get("/health/live")).is_success
-    asked = [await site.connect() for _ in range(12)]
-    for _, writer in asked:
+    requests = [await site.connect() for _ in range(12)]
+    for _, writer in requests:
         writer.write(head("/health/live", method="GET"))
-    for reader, _ in asked:
+    for reader, _ in requests:
         assert (await answer_of(reader))[0] == 200
     assert await site.metric("streamhouse_http_delayed_connections_total") >= 1
 
@@ -245,9 +245,9 @@ async def test_a_connection_that_comes_too_soon_is_served_when_its_turn_has_come
 async def test_one_that_waits_for_its_turn_may_go_away(start_site: StartSite) -> None:
     site = await start_site(max_connections_per_ip_overrides="127.0.0.1:100", connections_per_s_per_ip=2)
     assert (await site.http.get("/health/live")).is_success
-    asked = [await site.connect() for _ in range(3)]
+    requests = [await site.connect() for _ in range(3)]
     await until(site, "streamhouse_http_delayed_connections_total", 2)
-    for _, writer in asked:
+    for _, writer in requests:
         writer.transport.abort()
     assert (await site.http.get("/health/live")).is_success
 

@@ -39,19 +39,19 @@ async def flushed(broker: Broker, name: TopicPartition, *values: bytes) -> None:
 
 async def plan_of(http: httpx.AsyncClient, topic: str = "orders") -> dict[int, dict[str, Any]]:
     """Every partition once."""
-    found: dict[int, dict[str, Any]] = {}
+    result: dict[int, dict[str, Any]] = {}
     cursor: str | None = None
     for _ in range(100):
         answer = await http.post("/v1/maintenance/plan", json={"topic": topic, "cursor": cursor})
         assert answer.status_code == 200, answer.text
         page = answer.json()
         for each in page["partitions"]:
-            known = found.setdefault(each["partition"], each)
+            known = result.setdefault(each["partition"], each)
             if known is not each:
                 known["runs"] += each["runs"]
         cursor = page["next"]
         if cursor is None:
-            return found
+            return result
     raise AssertionError("the plan never ends")
 
 
@@ -162,9 +162,9 @@ async def test_an_answer_that_is_lost_changes_nothing(world: World, broker: Brok
     await flushed(broker, FIRST, b"a", b"b")
     body = await rewritten(world, broker, (await plan_of(http))[0]["runs"])
     world.metadata.lose_answer("replace_runs", times=100)
-    asked = asyncio.ensure_future(http.post("/v1/replacements", json=body))
+    pending = asyncio.ensure_future(http.post("/v1/replacements", json=body))
     await world.clock.advance(30)
-    assert (await asked).status_code == 503
+    assert (await pending).status_code == 503
     world.metadata.heal()
     assert (await http.post("/v1/replacements", json=body)).json() == {"replaced": 2}
     assert len((await plan_of(http))[0]["runs"]) == 1
@@ -257,8 +257,8 @@ async def test_what_a_job_may_not_ask_is_refused_with_a_reason(
         "without a segment only cleaned_to": body | {"segment": None},
         "the replacement is too large": body | {"expected": body["expected"] * 3},
     }
-    for why, asked in refused.items():
-        answer = await http.post("/v1/replacements", json=asked)
+    for why, request in refused.items():
+        answer = await http.post("/v1/replacements", json=request)
         assert (answer.status_code, answer.json()["detail"][: len(why)]) == (422, why)
     for malformed in (
         body | {"partition": -1},

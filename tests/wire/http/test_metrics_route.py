@@ -40,11 +40,11 @@ async def test_an_agent_that_does_not_answer_has_an_error(site: Site) -> None:
 
 
 async def test_those_who_ask_at_the_same_time_share_one_answer_of_the_other_agents(broker: Broker) -> None:
-    asked = list[object]()
+    requests = list[object]()
 
     class Counted:
         async def metrics(self, at: object, *, timeout_s: float) -> bytes:
-            asked.append(at)
+            requests.append(at)
             return b'{"agents": [{"node": 9, "at_ms": 1, "samples": {}}]}'
 
         async def trace_reads(self, at: object, body: object, *, timeout_s: float) -> None: ...
@@ -56,4 +56,4 @@ async def test_those_who_ask_at_the_same_time_share_one_answer_of_the_other_agen
     async with httpx.AsyncClient(transport=transport, base_url="http://agent") as http:
         answers = await asyncio.gather(*(http.get("/v1/metrics") for _ in range(10)))
     assert {len(answer.json()["agents"]) for answer in answers} == {2}
-    assert len(asked) == 1
+    assert len(requests) == 1

@@ -123,8 +123,8 @@ async def test_a_foreign_origin_is_refused_and_nothing_is_published(broker: Brok
 async def test_every_refusal_is_a_problem(http: httpx.AsyncClient, method: str, path: str, status: int) -> None:
     answer = await http.request(method, path)
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
-    told = answer.json()
-    assert (told["status"], bool(told["title"]), bool(told["detail"])) == (status, True, True)
+    response = answer.json()
+    assert (response["status"], bool(response["title"]), bool(response["detail"])) == (status, True, True)
     assert ("allow" in answer.headers) == (status == 405)
 
 

@@ -19,8 +19,8 @@ from streamhouse.wire.http.endpoint import Endpoint
 async def document(http: httpx.AsyncClient) -> dict[str, Any]:
     answer = await http.get("/openapi.json")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
-    told: dict[str, Any] = answer.json()
-    return told
+    response: dict[str, Any] = answer.json()
+    return response
 
 
 def references(part: Any) -> Iterator[str]:

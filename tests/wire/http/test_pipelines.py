@@ -30,8 +30,8 @@ VIEW: dict[str, Any] = {**REVENUE, "kind": "view", "target": "", "shape": None}
 async def put(http: httpx.AsyncClient, name: str = "revenue", **other: Any) -> dict[str, Any]:
     answer = await http.put(f"/v1/pipelines/{name}", json={**REVENUE, **other})
     assert answer.status_code == 200, answer.text
-    told: dict[str, Any] = answer.json()
-    return told
+    response: dict[str, Any] = answer.json()
+    return response
 
 
 async def beat(http: httpx.AsyncClient, who: str = "anna", *running: dict[str, Any]) -> dict[str, Any]:
@@ -47,14 +47,14 @@ async def beat(http: httpx.AsyncClient, who: str = "anna", *running: dict[str, A
 
 async def test_topics_are_tables_and_definitions_and_views_beside_them(http: httpx.AsyncClient) -> None:
     await http.post("/v1/topics", json={"name": "clicks"})
-    told = {
+    body = {
         "connector": "topic",
         "columns": [{"name": "id", "type": "INT"}],
         "key": ["id"],
         "options": {"format": "json"},
     }
-    answer = await http.put("/v1/tables/orders", json=told)
-    expected = {"name": "orders", **told, "text": None}
+    answer = await http.put("/v1/tables/orders", json=body)
+    expected = {"name": "orders", **body, "text": None}
     assert answer.json() == expected
     await http.put("/v1/pipelines/sums", json=VIEW)
     tables = (await http.get("/v1/tables")).json()["tables"]
@@ -219,8 +219,8 @@ async def test_lake_tables_are_refused_where_the_operator_allowed_none(
 ) -> None:
     world = await make_world(tables=TableSettings(files_under="/srv/lake, s3a://raw/in"))
     async with serving(await world.start()) as http:
-        told = {"connector": connector, "options": {"location": location}}
-        answer = await http.put("/v1/tables/stolen", json=told)
+        body = {"connector": connector, "options": {"location": location}}
+        answer = await http.put("/v1/tables/stolen", json=body)
         assert answer.status_code == 422
         assert "allowed=/srv/lake, s3://raw/in" in answer.json()["detail"]
         assert "tables.files_under" in answer.json()["detail"]
@@ -231,9 +231,9 @@ async def test_lake_tables_are_taken_where_the_operator_allowed_them(make_world:
     world = await make_world(tables=TableSettings(files_under="/srv/lake, s3a://raw/in"))
     async with serving(await world.start()) as http:
         for location in ("/srv/lake/orders", "file:///srv/lake/a%20b", "s3://raw/in/x"):
-            told = {"connector": "delta", "options": {"location": location}}
+            body = {"connector": "delta", "options": {"location": location}}
             name = f"t{len(location)}"
-            assert (await http.put(f"/v1/tables/{name}", json=told)).status_code == 200, location
+            assert (await http.put(f"/v1/tables/{name}", json=body)).status_code == 200, location
         catalog = {"connector": "iceberg", "options": {"catalog": "sales", "table": "a.b"}}
         assert (await http.put("/v1/tables/cataloged", json=catalog)).status_code == 200
 
@@ -243,8 +243,8 @@ async def test_lake_tables_are_taken_where_the_operator_allowed_them(make_world:
     ["postgresql://169.254.169.254/x", "host=evil sslkey=/etc/ssl/key", "", "warehouse?service=x", "../x", "a b"],
 )
 async def test_a_connection_is_a_name(http: httpx.AsyncClient, connection: str) -> None:
-    told = {"connector": "postgresql", "options": {"connection": connection, "table": "t"}}
-    answer = await http.put("/v1/tables/a", json=told)
+    body = {"connector": "postgresql", "options": {"connection": connection, "table": "t"}}
+    answer = await http.put("/v1/tables/a", json=body)
     assert answer.status_code == 422
     assert "STREAMHOUSE_CONNECTION_WAREHOUSE" in answer.json()["detail"]
 
@@ -269,10 +269,10 @@ async def test_options_that_there_are_not_are_refused_with_those_that_there_are(
 
 
 async def test_a_pipeline_says_of_which_it_is_that_a_topics_columns_came(http: httpx.AsyncClient) -> None:
-    told = {"connector": "topic", "columns": [{"name": "a", "type": "bigint"}], "options": {"pipeline": "copies"}}
-    assert (await http.put("/v1/tables/a", json=told)).status_code == 200
+    body = {"connector": "topic", "columns": [{"name": "a", "type": "bigint"}], "options": {"pipeline": "copies"}}
+    assert (await http.put("/v1/tables/a", json=body)).status_code == 200
     assert (await http.get("/v1/tables/a")).json()["options"] == {"pipeline": "copies"}
-    assert (await http.put("/v1/tables/b", json={**told, "connector": "console"})).status_code == 422
+    assert (await http.put("/v1/tables/b", json={**body, "connector": "console"})).status_code == 422
 
 
 async def test_a_views_columns_have_types_and_nothing_else(http: httpx.AsyncClient) -> None:
@@ -283,8 +283,8 @@ async def test_a_views_columns_have_types_and_nothing_else(http: httpx.AsyncClie
 
 @pytest.mark.parametrize("kind", ["INT, b STRING", "INT DEFAULT reflect('a', 'b')", "INT) || uuid() || (", "", "'x'"])
 async def test_a_columns_type_is_one_type(http: httpx.AsyncClient, kind: str) -> None:
-    told = {"connector": "topic", "columns": [{"name": "a", "type": kind}]}
-    assert (await http.put("/v1/tables/a", json=told)).status_code == 422
+    body = {"connector": "topic", "columns": [{"name": "a", "type": kind}]}
+    assert (await http.put("/v1/tables/a", json=body)).status_code == 422
 
 
 @pytest.mark.parametrize(
@@ -298,8 +298,8 @@ async def test_a_columns_type_is_one_type(http: httpx.AsyncClient, kind: str) ->
     ],
 )
 async def test_a_type_of_many_parts_is_one_type(http: httpx.AsyncClient, kind: str) -> None:
-    told = {"connector": "topic", "columns": [{"name": "a", "type": kind}]}
-    assert (await http.put("/v1/tables/a", json=told)).status_code == 200
+    body = {"connector": "topic", "columns": [{"name": "a", "type": kind}]}
+    assert (await http.put("/v1/tables/a", json=body)).status_code == 200
 
 
 # --- pipelines
@@ -308,12 +308,12 @@ async def test_a_type_of_many_parts_is_one_type(http: httpx.AsyncClient, kind: s
 async def test_a_pipeline_is_created_looked_at_and_deleted(http: httpx.AsyncClient) -> None:
     answer = await put(http, starting="latest")
     assert answer["outcome"] == "created"
-    told = answer["pipeline"]
-    assert {name: told[name] for name in REVENUE} == REVENUE
-    assert (told["revision"], told["generation"], told["starting"], told["wish"]) == (1, 1, "latest", "run")
-    assert (told["owner"], told["status"]["phase"]) == (None, "waiting")
-    assert (await http.get("/v1/pipelines/revenue")).json() == told
-    assert (await http.get("/v1/pipelines")).json() == {"pipelines": [told]}
+    result = answer["pipeline"]
+    assert {name: result[name] for name in REVENUE} == REVENUE
+    assert (result["revision"], result["generation"], result["starting"], result["wish"]) == (1, 1, "latest", "run")
+    assert (result["owner"], result["status"]["phase"]) == (None, "waiting")
+    assert (await http.get("/v1/pipelines/revenue")).json() == result
+    assert (await http.get("/v1/pipelines")).json() == {"pipelines": [result]}
     assert (await http.delete("/v1/pipelines/revenue")).status_code == 204
     assert (await http.delete("/v1/pipelines/revenue")).status_code == 404
     assert (await http.get("/v1/pipelines/revenue")).status_code == 404
@@ -387,10 +387,10 @@ async def test_a_supervisor_runs_what_it_is_told_and_tells_how(http: httpx.Async
     line = {"at_ms": 5, "level": "info", "text": "batch 3\0"}
     running = {"name": "revenue", "epoch": assigned["epoch"], "status": status, "events": [line]}
     assert list(await beat(http, "anna", running)) == ["revenue"]
-    told = (await http.get("/v1/pipelines/revenue")).json()
-    assert {name: told["status"][name] for name in status} == status
-    assert told["owner"]["supervisor"] == "anna"
-    assert told["owner"]["epoch"] == assigned["epoch"]
+    response = (await http.get("/v1/pipelines/revenue")).json()
+    assert {name: response["status"][name] for name in status} == status
+    assert response["owner"]["supervisor"] == "anna"
+    assert response["owner"]["epoch"] == assigned["epoch"]
     events = await http.get("/v1/pipelines/revenue/events", params={"limit": 10})
     assert events.json() == {"events": [{**line, "text": "batch 3 "}]}
     assert (await http.get("/v1/pipelines/none/events")).status_code == 404
@@ -408,9 +408,9 @@ async def test_a_failed_pipeline_that_is_restarted_is_given_with_another_revisio
     again = (await beat(http, "anna", failed))["revenue"]  # it stays with its owner
     assert again["pipeline"]["status"]["error"] == "x"
     await http.post("/v1/pipelines/revenue/restart", json={"from": None})
-    told = (await beat(http, "anna", failed))["revenue"]
-    assert (told["epoch"], told["pipeline"]["revision"]) == (assigned["epoch"], 2)
-    assert told["pipeline"]["status"]["error"] is None
+    result = (await beat(http, "anna", failed))["revenue"]
+    assert (result["epoch"], result["pipeline"]["revision"]) == (assigned["epoch"], 2)
+    assert result["pipeline"]["status"]["error"] is None
 
 
 async def test_a_dead_supervisors_pipelines_go_to_another(http: httpx.AsyncClient, world: World) -> None:

@@ -25,20 +25,20 @@ async def stored(broker: Broker, partition: int = 0) -> list[Record]:
 async def publish(http: httpx.AsyncClient, *records: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
     answer = await http.post(RECORDS, json={"records": list(records), **more})
     assert answer.status_code == 200, answer.text
-    told: list[dict[str, Any]] = answer.json()["records"]
-    return told
+    results: list[dict[str, Any]] = answer.json()["records"]
+    return results
 
 
 async def test_records_get_their_offsets_in_order(http: httpx.AsyncClient) -> None:
-    told = await publish(http, *({"value": number, "partition": number % 2} for number in range(4)))
-    assert [(each["partition"], each["offset"]) for each in told] == [(0, 0), (1, 0), (0, 1), (1, 1)]
-    assert all(each["timestamp_ms"] > 0 for each in told)
+    result = await publish(http, *({"value": number, "partition": number % 2} for number in range(4)))
+    assert [(each["partition"], each["offset"]) for each in result] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    assert all(each["timestamp_ms"] > 0 for each in result)
 
 
 async def test_keys_find_the_partitions_that_javas_client_finds(http: httpx.AsyncClient) -> None:
     keys = [f"customer-{number}" for number in range(20)]
-    told = await publish(http, *({"key": key, "value": 1} for key in keys))
-    assert [each["partition"] for each in told] == [partition_for(key.encode(), 3) for key in keys]
+    result = await publish(http, *({"key": key, "value": 1} for key in keys))
+    assert [each["partition"] for each in result] == [partition_for(key.encode(), 3) for key in keys]
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ async def test_keys_and_values_are_stored_as_their_formats_say(
     broker: Broker, http: httpx.AsyncClient, record: dict[str, Any], key: bytes | None, value: bytes | None
 ) -> None:
     await publish(http, {**record, "partition": 0})
-    (found,) = await stored(broker)
-    assert (found.key, found.value) == (key, value)
+    (result,) = await stored(broker)
+    assert (result.key, result.value) == (key, value)
 
 
 async def test_json_is_stored_compact_and_otherwise_as_it_was_written(broker: Broker, http: httpx.AsyncClient) -> None:
@@ -96,8 +96,8 @@ async def test_headers_are_text_or_bytes_or_nothing_and_keep_their_order(
 ) -> None:
     headers = [{"name": "a", "value": "é"}, {"name": "a", "base64": "/w=="}, {"name": "b"}]
     await publish(http, {"value": 1, "partition": 0, "headers": headers})
-    (found,) = await stored(broker)
-    assert list(found.headers) == [("a", "é".encode()), ("a", b"\xff"), ("b", None)]
+    (result,) = await stored(broker)
+    assert list(result.headers) == [("a", "é".encode()), ("a", b"\xff"), ("b", None)]
 
 
 @pytest.mark.parametrize("media_type", ["text/plain", "application/octet-stream", "text/plain; charset=utf-8"])
@@ -106,8 +106,8 @@ async def test_text_and_bytes_are_one_value(broker: Broker, http: httpx.AsyncCli
         RECORDS, params={"key": "k", "partition": 0}, content=b"a\n\xff", headers={"content-type": media_type}
     )
     assert answer.json()["records"][0]["offset"] == 0
-    (found,) = await stored(broker)
-    assert (found.key, found.value) == (b"k", b"a\n\xff")
+    (result,) = await stored(broker)
+    assert (result.key, result.value) == (b"k", b"a\n\xff")
 
 
 @pytest.mark.parametrize(
@@ -154,8 +154,8 @@ async def test_whole_numbers_may_be_written_with_a_fraction_of_nothing(broker: B
     body = b'{"records": [{"value": 1.0, "partition": 0.0, "timestamp_ms": 5.00, "headers": []}], "format": null}'
     answer = await http.post(RECORDS, content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 200
-    (found,) = await stored(broker)
-    assert (found.value, found.timestamp_ms) == (b"1.0", 5)  # a value stays as it was written
+    (result,) = await stored(broker)
+    assert (result.value, result.timestamp_ms) == (b"1.0", 5)  # a value stays as it was written
     for wrong in (b"0.5", b"-1.0", b'"0"', b"1e1000"):
         refused = await http.post(
             RECORDS, content=body.replace(b"0.0", wrong), headers={"content-type": "application/json"}
@@ -227,9 +227,9 @@ def lines(*records: object) -> bytes:
 
 async def test_an_upload_is_published_line_by_line_and_summed_up(broker: Broker, http: httpx.AsyncClient) -> None:
     body = lines({"value": 1, "partition": 0}, {"value": 2, "partition": 2}, {"value": 3, "partition": 0})
-    told = (await http.post(RECORDS, content=body, headers=NDJSON)).json()
-    assert (told["records"], told["failed"], told["errors"], told["complete"]) == (3, 0, [], True)
-    assert told["partitions"] == [
+    response = (await http.post(RECORDS, content=body, headers=NDJSON)).json()
+    assert (response["records"], response["failed"], response["errors"], response["complete"]) == (3, 0, [], True)
+    assert response["partitions"] == [
         {"partition": 0, "records": 2, "last_offset": 1},
         {"partition": 2, "records": 1, "last_offset": 0},
     ]
@@ -243,23 +243,23 @@ async def test_lines_may_be_cut_anywhere_on_their_way(broker: Broker, http: http
         for at in range(0, len(body), 7):
             yield body[at : at + 7]
 
-    told = (await http.post(RECORDS, content=pieces(), headers=NDJSON)).json()
-    assert (told["records"], told["failed"]) == (50, 0)
+    response = (await http.post(RECORDS, content=pieces(), headers=NDJSON)).json()
+    assert (response["records"], response["failed"]) == (50, 0)
     assert [record.value for record in await stored(broker)] == [str(number).encode() for number in range(50)]
 
 
 async def test_bad_lines_are_named_and_the_others_published(http: httpx.AsyncClient) -> None:
     body = b'{"value": 1}\n\n{"valeu": 1}\n{"value": "*", "value_format": "base64"}\nnonsense\n{"value": 2}'
     answer = await http.post(RECORDS, content=body, headers=NDJSON)
-    told = answer.json()
-    assert (answer.status_code, told["records"], told["failed"]) == (200, 2, 3)
-    assert [each["line"] for each in told["errors"]] == [3, 4, 5]
+    response = answer.json()
+    assert (answer.status_code, response["records"], response["failed"]) == (200, 2, 3)
+    assert [each["line"] for each in response["errors"]] == [3, 4, 5]
 
 
 async def test_an_upload_that_ends_inside_a_line_says_so(broker: Broker, http: httpx.AsyncClient) -> None:
     answer = await http.post(RECORDS, content=b'{"value": 1, "partition": 0}\n{"value": 2, "part', headers=NDJSON)
-    told = answer.json()
-    assert (told["records"], [each["line"] for each in told["errors"]]) == (1, [2])
+    response = answer.json()
+    assert (response["records"], [each["line"] for each in response["errors"]]) == (1, [2])
     assert len(await stored(broker)) == 1
 
 
@@ -276,8 +276,8 @@ async def test_an_upload_stops_where_nobody_can_store_it(
 ) -> None:
     answering = Answering(Receipt(0, 0, 1), Unavailable("later"))
     monkeypatch.setattr(broker, "records", answering)
-    told = (await http.post(RECORDS, content=lines({"value": 1}, {"value": 2}), headers=NDJSON)).json()
-    assert (told["records"], told["failed"], told["complete"]) == (1, 1, False)
+    response = (await http.post(RECORDS, content=lines({"value": 1}, {"value": 2}), headers=NDJSON)).json()
+    assert (response["records"], response["failed"], response["complete"]) == (1, 1, False)
 
 
 async def test_an_upload_with_a_key_is_stored_once(broker: Broker, http: httpx.AsyncClient) -> None:

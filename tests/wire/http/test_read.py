@@ -39,8 +39,8 @@ async def some(broker: Broker, count: int, partition: int = 0) -> None:
 async def page(http: httpx.AsyncClient, path: str = PAGE, **params: Any) -> dict[str, Any]:
     answer = await http.get(path, params=params)
     assert answer.status_code == 200, answer.text
-    told: dict[str, Any] = answer.json()
-    return told
+    response: dict[str, Any] = answer.json()
+    return response
 
 
 def values(told: dict[str, Any]) -> list[Any]:
@@ -63,8 +63,8 @@ async def test_a_page_says_where_the_next_one_begins(broker: Broker, http: httpx
 
 async def test_a_page_ends_at_its_bytes_but_has_one_record(broker: Broker, http: httpx.AsyncClient) -> None:
     await publish(broker, *(NewRecord(json.dumps("x" * 100).encode(), partition=0) for _ in range(5)))
-    told = await page(http, max_bytes=250)
-    assert (len(told["records"]), told["next_offset"]) == (2, 2)
+    response = await page(http, max_bytes=250)
+    assert (len(response["records"]), response["next_offset"]) == (2, 2)
     assert len((await page(http, max_bytes=1))["records"]) == 1
 
 
@@ -74,16 +74,16 @@ async def test_a_page_goes_on_behind_what_is_in_segments(broker: Broker, http: h
     await some(broker, 3)
     await current(broker).flusher.flush_all()
     await some(broker, 2)
-    told = await page(http, limit=1000)
-    assert (values(told), told["next_offset"]) == ([*range(30), *range(3), *range(2)], 35)
-    told = await page(http, RECORDS, limit=1000)
-    assert values(told) == [*range(30), *range(3), *range(2)]
-    assert values(await page(http, RECORDS, cursor=told["cursor"])) == []
-    told = await page(http, limit=32)
-    assert (len(told["records"]), told["next_offset"]) == (32, 32)
-    told = await page(http, RECORDS, limit=32)
-    assert len(told["records"]) == 32
-    assert values(await page(http, RECORDS, cursor=told["cursor"])) == [2, 0, 1]
+    response = await page(http, limit=1000)
+    assert (values(response), response["next_offset"]) == ([*range(30), *range(3), *range(2)], 35)
+    response = await page(http, RECORDS, limit=1000)
+    assert values(response) == [*range(30), *range(3), *range(2)]
+    assert values(await page(http, RECORDS, cursor=response["cursor"])) == []
+    response = await page(http, limit=32)
+    assert (len(response["records"]), response["next_offset"]) == (32, 32)
+    response = await page(http, RECORDS, limit=32)
+    assert len(response["records"]) == 32
+    assert values(await page(http, RECORDS, cursor=response["cursor"])) == [2, 0, 1]
 
 
 async def test_a_page_of_all_partitions_ends_at_its_bytes(broker: Broker, http: httpx.AsyncClient) -> None:
@@ -93,10 +93,10 @@ async def test_a_page_of_all_partitions_ends_at_its_bytes(broker: Broker, http: 
         await produce(broker, memoryview(data), TopicPartition("orders", partition))
     seen: list[tuple[int, int]] = []
     cursor = ""
-    while (told := await page(http, RECORDS, max_bytes=450, cursor=cursor))["records"]:
-        assert len(told["records"]) <= 4
-        seen += [(record["partition"], record["offset"]) for record in told["records"]]
-        cursor = told["cursor"]
+    while (result := await page(http, RECORDS, max_bytes=450, cursor=cursor))["records"]:
+        assert len(result["records"]) <= 4
+        seen += [(record["partition"], record["offset"]) for record in result["records"]]
+        cursor = result["cursor"]
     assert sorted(seen) == [(partition, offset) for partition in range(3) for offset in range(3)]
     assert len((await page(http, RECORDS, max_bytes=1))["records"]) == 1
 
@@ -147,8 +147,8 @@ async def test_compressed_batches_are_opened(broker: Broker, http: httpx.AsyncCl
     records = [NewRecord(json.dumps({"n": each, "text": "y" * 300}).encode()) for each in range(500)]
     data = encode_batch(records, codec=Codec.ZSTD, now_ms=NOW_MS)
     await produce(broker, memoryview(data), TopicPartition("orders", 0))
-    told = await page(http, limit=1000)
-    assert [value["n"] for value in values(told)] == list(range(500))
+    response = await page(http, limit=1000)
+    assert [value["n"] for value in values(response)] == list(range(500))
 
 
 @pytest.mark.parametrize(
@@ -180,15 +180,15 @@ async def test_a_partition_that_is_not_there_is_not_found(http: httpx.AsyncClien
 async def test_pages_of_all_partitions_follow_each_other_by_cursor(broker: Broker, http: httpx.AsyncClient) -> None:
     for partition in range(3):
         await some(broker, 5, partition)
-    found: list[tuple[int, int]] = []
+    results: list[tuple[int, int]] = []
     cursor = ""
     while True:
-        told = await page(http, RECORDS, limit=4, cursor=cursor)
-        if not told["records"]:
+        response = await page(http, RECORDS, limit=4, cursor=cursor)
+        if not response["records"]:
             break
-        found += [(record["partition"], record["offset"]) for record in told["records"]]
-        cursor = told["cursor"]
-    assert sorted(found) == [(partition, offset) for partition in range(3) for offset in range(5)]
+        results += [(record["partition"], record["offset"]) for record in response["records"]]
+        cursor = response["cursor"]
+    assert sorted(results) == [(partition, offset) for partition in range(3) for offset in range(5)]
 
 
 async def test_reading_begins_at_the_end_or_at_a_time(broker: Broker, http: httpx.AsyncClient) -> None:
@@ -290,14 +290,14 @@ async def test_partitions_beside_one_that_can_not_be_read_are_read_and_then_its_
     topic = await broker.topic("orders")
     (run,) = await world.sqlite.runs(PartitionId(topic.topic_id, 1), from_offset=0, limit=9)
     await world.bucket.delete(run.object_key)
-    told = await page(http, RECORDS)
-    assert sorted((record["partition"], record["offset"]) for record in told["records"]) == [
+    response = await page(http, RECORDS)
+    assert sorted((record["partition"], record["offset"]) for record in response["records"]) == [
         (0, 0),
         (0, 1),
         (2, 0),
         (2, 1),
     ]
-    answer = await http.get(RECORDS, params={"cursor": told["cursor"]})
+    answer = await http.get(RECORDS, params={"cursor": response["cursor"]})
     assert answer.status_code == 500
     assert "orders-1 offsets=[0,2)" in answer.json()["detail"]
 
@@ -315,8 +315,8 @@ async def test_many_batches_are_found_in_a_thread(monkeypatch: pytest.MonkeyPatc
     batches = [build_batch([Record(value=b"v")], base_offset=10 + number) for number in range(count)]
     fetched = FetchResult(name=TopicPartition("orders", 0), records=[b"".join(batches[:1]), b"".join(batches[1:])])
     decoder = BatchDecoder(DecoderSettings(), producers=ProducerSettings(), clock=SystemClock())
-    found = await topic_reader.split_batches(cast(Broker, SimpleNamespace(decoder=decoder)), fetched)
+    result = await topic_reader.split_batches(cast(Broker, SimpleNamespace(decoder=decoder)), fetched)
     decoder.close()
-    assert [bytes(each) for each in found.batches] == [bytes(each) for each in batches]
-    assert found.end == 10 + count
+    assert [bytes(each) for each in result.batches] == [bytes(each) for each in batches]
+    assert result.end == 10 + count
     assert threads == [on_loop]

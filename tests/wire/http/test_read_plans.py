@@ -35,22 +35,22 @@ async def http(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
 async def plan(http: httpx.AsyncClient, *topics: dict[str, Any], cursor: str | None = None) -> dict[str, Any]:
     answer = await http.post("/v1/read-plans", json={"topics": list(topics), "cursor": cursor})
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    result: dict[str, Any] = answer.json()
+    return result
 
 
 async def all_pages(http: httpx.AsyncClient, *topics: dict[str, Any]) -> list[dict[str, Any]]:
     """Every partition's plan, of as many answers as it takes."""
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     cursor: str | None = None
     for _ in range(50):
         page = await plan(http, *topics, cursor=cursor)
         assert sum(len(each["runs"]) for each in page["partitions"]) <= 3
         assert len(page["partitions"]) <= 2
-        found += page["partitions"]
+        results += page["partitions"]
         cursor = page["next"]
         if cursor is None:
-            return found
+            return results
     raise AssertionError("the plan never ends")
 
 
@@ -58,25 +58,25 @@ async def test_a_plan_names_the_runs_the_store_and_the_tail(broker: Broker, http
     name = TopicPartition("orders", 1)
     await flushed(broker, name, b"a", b"b")
     await produce(broker, batch(b"c"), name)
-    found = await plan(http, {"topic": "orders", "partitions": [{"partition": 1}]})
-    (one,) = found["partitions"]
+    result = await plan(http, {"topic": "orders", "partitions": [{"partition": 1}]})
+    (one,) = result["partitions"]
     (run,) = one["runs"]
     assert (one["topic"], one["partition"], one["log_start"], one["flushed_end"], one["end"]) == ("orders", 1, 0, 2, 3)
     assert one["topic_id"] == str((await broker.topic("orders")).topic_id)
     assert (run["base"], run["end"], run["stored_base"], run["records"]) == (0, 2, 0, 2)
     assert run["max_timestamp_ms"] == NOW_MS
-    assert (found["store"], found["grace_s"], found["next"]) == ("memory:", 900.0, None)
+    assert (result["store"], result["grace_s"], result["next"]) == ("memory:", 900.0, None)
 
 
 async def test_only_runs_that_overlap_what_is_asked_for_are_named(broker: Broker, http: httpx.AsyncClient) -> None:
     name = TopicPartition("orders", 0)
     for value in (b"a", b"b", b"c"):
         await flushed(broker, name, value, value)
-    wanted = {"topic": "orders", "partitions": [{"partition": 0, "from": 3, "to": 4}]}
-    (one,) = (await plan(http, wanted))["partitions"]
+    expected = {"topic": "orders", "partitions": [{"partition": 0, "from": 3, "to": 4}]}
+    (one,) = (await plan(http, expected))["partitions"]
     assert [(run["base"], run["end"]) for run in one["runs"]] == [(2, 4)]
-    wanted = {"topic": "orders", "partitions": [{"partition": 0, "from": 6}]}
-    (one,) = (await plan(http, wanted))["partitions"]
+    expected = {"topic": "orders", "partitions": [{"partition": 0, "from": 6}]}
+    (one,) = (await plan(http, expected))["partitions"]
     assert (one["runs"], one["end"]) == ([], 6)
 
 
@@ -94,16 +94,16 @@ async def test_segments_are_listed_in_pages_that_leave_nothing_out(broker: Broke
     for partition, count in enumerate((2, 0, 5)):
         for _ in range(count):
             await flushed(broker, TopicPartition("orders", partition), b"x")
-    found: list[tuple[int, int]] = []
+    results: list[tuple[int, int]] = []
     params: dict[str, str | int] = {"topic": "orders", "limit": 1000}
     for _ in range(4):
         page = (await http.get("/v1/segments", params=params)).json()
         assert len(page["segments"]) <= 3
-        found += [(each["partition"], each["base"]) for each in page["segments"]]
+        results += [(each["partition"], each["base"]) for each in page["segments"]]
         if page["cursor"] is None:
             break
         params["cursor"] = page["cursor"]
-    assert found == [(0, 0), (0, 1), *((2, base) for base in range(5))]
+    assert results == [(0, 0), (0, 1), *((2, base) for base in range(5))]
 
 
 async def test_segments_tell_their_origin_and_compression(
@@ -127,8 +127,8 @@ async def test_a_cursor_of_nobody_is_refused(http: httpx.AsyncClient, cursor: st
 
 
 async def test_partitions_without_records_are_told_too(http: httpx.AsyncClient) -> None:
-    found = await all_pages(http, {"topic": "orders"})
-    assert [(each["partition"], each["end"], each["runs"]) for each in found] == [(0, 0, []), (1, 0, []), (2, 0, [])]
+    result = await all_pages(http, {"topic": "orders"})
+    assert [(each["partition"], each["end"], each["runs"]) for each in result] == [(0, 0, []), (1, 0, []), (2, 0, [])]
 
 
 async def test_runs_below_the_log_start_are_not_named(broker: Broker, http: httpx.AsyncClient) -> None:

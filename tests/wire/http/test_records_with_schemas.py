@@ -27,8 +27,8 @@ AVRO = json.dumps(
 async def schema_id(http: httpx.AsyncClient) -> int:
     answer = await http.post("/subjects/orders-value/versions", json={"schema": AVRO})
     assert answer.status_code == 200, answer.text
-    found: int = answer.json()["id"]
-    return found
+    result: int = answer.json()["id"]
+    return result
 
 
 async def publish(http: httpx.AsyncClient, *values: Any, **said: Any) -> httpx.Response:
@@ -94,8 +94,8 @@ async def test_an_upload_is_written_with_the_schema_that_its_query_names(
     body = b'{"value": {"id": 1}, "partition": 0}\n{"value": {"id": "x"}}\n{"value": {"id": 2}, "partition": 0}\n'
     for named in ({"value_schema_id": schema_id}, {"value_subject": "orders-value"}):
         answer = await http.post(RECORDS, content=body, params=named, headers={"content-type": "application/x-ndjson"})
-        told = answer.json()
-        assert (answer.status_code, told["records"], [each["line"] for each in told["errors"]]) == (200, 2, [2])
+        response = answer.json()
+        assert (answer.status_code, response["records"], [each["line"] for each in response["errors"]]) == (200, 2, [2])
     read = (await http.get(PAGE, params={"format": "schema"})).json()["records"]
     assert [record["value"]["id"] for record in read] == [1, 2, 1, 2]
     assert {record["value_schema_id"] for record in read} == {schema_id}

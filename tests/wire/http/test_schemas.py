@@ -59,10 +59,10 @@ class Registry:
 
     async def fails(self, code: int, method: str, path: str, body: object = None, **query: Any) -> str:
         answer = await self.ask(method, path, body, **query)
-        told = answer.json()
-        assert (told["error_code"], set(told)) == (code, {"error_code", "message"}), told
+        response = answer.json()
+        assert (response["error_code"], set(response)) == (code, {"error_code", "message"}), response
         assert answer.status_code == (code if code < 1000 else code // 100)
-        return str(told["message"])
+        return str(response["message"])
 
     async def get(self, path: str, **query: Any) -> Any:
         return await self.ok("GET", path, **query)
@@ -81,9 +81,9 @@ def registry(http: httpx.AsyncClient) -> Registry:
 
 
 async def test_a_registration_is_answered_with_numbers_alone(registry: Registry) -> None:
-    told = await registry.ok("POST", "/subjects/s/versions", {"schema": PLAIN})
-    assert told == {"id": 1, "version": 1, "guid": (await registry.get("/schemas/ids/1"))["guid"]}
-    assert await registry.ok("POST", "/subjects/s/versions", {"schema": PLAIN, "schemaType": "AVRO"}) == told
+    response = await registry.ok("POST", "/subjects/s/versions", {"schema": PLAIN})
+    assert response == {"id": 1, "version": 1, "guid": (await registry.get("/schemas/ids/1"))["guid"]}
+    assert await registry.ok("POST", "/subjects/s/versions", {"schema": PLAIN, "schemaType": "AVRO"}) == response
     assert await registry.register("s", WIDER) == 2
     assert await registry.register("t", WIDER) == 2
 
@@ -188,10 +188,10 @@ async def test_metadata_and_rules_come_back_as_they_were(registry: Registry) -> 
     rules = {"domainRules": [{"name": "r", "kind": "CONDITION", "type": "CEL", "mode": "WRITE", "expr": "true"}]}
     await registry.register("s", metadata=metadata, ruleSet=rules)
     for path in ("/subjects/s/versions/1", "/schemas/ids/1", "/subjects/s/versions/latest"):
-        told = await registry.get(path)
-        assert (told["metadata"], told["ruleSet"]) == (metadata, rules)
-    found = await registry.get("/subjects/s/metadata", key="owner", value="a")
-    assert found["version"] == 1
+        response = await registry.get(path)
+        assert (response["metadata"], response["ruleSet"]) == (metadata, rules)
+    result = await registry.get("/subjects/s/metadata", key="owner", value="a")
+    assert result["version"] == 1
     await registry.fails(40403, "GET", "/subjects/s/metadata", key="owner", value="b")
 
 
@@ -276,9 +276,9 @@ async def test_sentences_are_those_that_clients_know(registry: Registry) -> None
 async def test_a_schema_is_found_by_its_id_and_its_guid(registry: Registry) -> None:
     await registry.register("s")
     await registry.register("t")
-    told = await registry.get("/schemas/ids/1")
-    assert told == await registry.get(f"/schemas/guids/{told['guid'].upper()}")
-    assert await registry.get(f"/schemas/guids/{told['guid']}/ids") == [{"context": ".", "id": 1}]
+    response = await registry.get("/schemas/ids/1")
+    assert response == await registry.get(f"/schemas/guids/{response['guid'].upper()}")
+    assert await registry.get(f"/schemas/guids/{response['guid']}/ids") == [{"context": ".", "id": 1}]
     assert (await registry.ask("GET", "/schemas/ids/1/schema")).text == PLAIN
     assert await registry.get("/schemas/ids/1/subjects") == ["s", "t"]
     assert await registry.get("/schemas/ids/1/subjects", offset=1) == ["t"]
@@ -306,8 +306,8 @@ async def test_all_schemas_are_listed_within_a_limit(registry: Registry) -> None
 async def test_a_schema_is_looked_up(registry: Registry) -> None:
     await registry.fails(40401, "POST", "/subjects/s", {"schema": PLAIN})
     await registry.register("s")
-    found = await registry.ok("POST", "/subjects/s", {"schema": PLAIN})
-    assert (found["subject"], found["version"], found["id"], found["schema"]) == ("s", 1, 1, PLAIN)
+    result = await registry.ok("POST", "/subjects/s", {"schema": PLAIN})
+    assert (result["subject"], result["version"], result["id"], result["schema"]) == ("s", 1, 1, PLAIN)
     assert await registry.fails(40403, "POST", "/subjects/s", {"schema": WIDER}) == "Schema not found"
     assert "Invalid schema" in await registry.fails(42201, "POST", "/subjects/s", {"schema": "{"})
     await registry.ok("DELETE", "/subjects/s")
@@ -331,8 +331,8 @@ async def test_compatibility_is_asked_for_without_registering(registry: Registry
     await registry.fails(40402, "POST", f"{path}/7", {"schema": PLAIN})
     await registry.fails(42202, "POST", f"{path}/x", {"schema": PLAIN})
     await registry.fails(42201, "POST", path, {"schema": "{"})
-    told = await registry.ok("POST", path, {"schema": "{"}, verbose="true")
-    assert (told["is_compatible"], "Invalid schema" in told["messages"][0]) == (False, True)
+    response = await registry.ok("POST", path, {"schema": "{"}, verbose="true")
+    assert (response["is_compatible"], "Invalid schema" in response["messages"][0]) == (False, True)
     assert await registry.get("/subjects/s/versions") == [1, 2]
 
 
@@ -378,14 +378,14 @@ async def test_what_is_referred_to_is_not_deleted(registry: Registry) -> None:
         "schema": record(name="User", order="Order"),
         "references": [{"name": "Order", "subject": "base", "version": 1}],
     }
-    told = await registry.ok("POST", "/subjects/user/versions", user)
+    response = await registry.ok("POST", "/subjects/user/versions", user)
     assert (await registry.get("/subjects/user/versions/1"))["references"] == user["references"]
-    assert await registry.get("/subjects/base/versions/1/referencedby") == [told["id"]]
+    assert await registry.get("/subjects/base/versions/1/referencedby") == [response["id"]]
     assert "references exist" in await registry.fails(42206, "DELETE", "/subjects/base/versions/1")
     await registry.fails(42206, "DELETE", "/subjects/base")
     await registry.ok("DELETE", "/subjects/user")
     assert await registry.get("/subjects/base/versions/1/referencedby") == []
-    assert await registry.get("/subjects/base/versions/1/referencedby", deleted="true") == [told["id"]]
+    assert await registry.get("/subjects/base/versions/1/referencedby", deleted="true") == [response["id"]]
     await registry.ok("DELETE", "/subjects/base")
     await registry.fails(42206, "DELETE", "/subjects/base", permanent="true")
 
@@ -456,8 +456,8 @@ async def test_schemas_are_imported_with_their_numbers(registry: Registry) -> No
     await registry.register("there")
     await registry.fails(42205, "PUT", "/mode", {"mode": "IMPORT"})
     await registry.ok("PUT", "/mode", {"mode": "IMPORT"}, force="true")
-    told = await registry.ok("POST", "/subjects/s/versions", {"schema": WIDER, "id": 77, "version": 3})
-    assert (told["id"], told["version"]) == (77, 3)
+    response = await registry.ok("POST", "/subjects/s/versions", {"schema": WIDER, "id": 77, "version": 3})
+    assert (response["id"], response["version"]) == (77, 3)
     await registry.fails(42205, "POST", "/subjects/s/versions", {"schema": WIDER})
     await registry.fails(42205, "POST", "/subjects/t/versions", {"schema": record("z"), "id": 77})
     exported = await registry.get("/subjects/s/versions/3")
@@ -485,8 +485,8 @@ async def test_contexts_have_ids_and_subjects_of_their_own(registry: Registry) -
 @pytest.mark.parametrize("context", ["staging", ".staging", ":.staging:"])
 async def test_every_path_exists_below_a_context(registry: Registry, context: str) -> None:
     base = f"/contexts/{context}"
-    told = await registry.ok("POST", f"{base}/subjects/s/versions", {"schema": PLAIN})
-    assert told["id"] == 1
+    response = await registry.ok("POST", f"{base}/subjects/s/versions", {"schema": PLAIN})
+    assert response["id"] == 1
     assert await registry.get(f"{base}/subjects") == [":.staging:s"]
     assert (await registry.get(f"{base}/schemas/ids/1"))["schema"] == PLAIN
     assert await registry.get(f"{base}/schemas/ids/1/subjects") == [":.staging:s"]

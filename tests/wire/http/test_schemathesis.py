@@ -58,7 +58,7 @@ async def test_nothing_is_found_in_requests_made_from_the_document(tmp_path: Pat
         assert (await site.http.post("/v1/topics/orders/records", json=records)).is_success
         reset = {"to": "earliest", "topics": [{"topic": "orders"}]}
         assert (await site.http.post("/v1/groups/billing/reset", json=reset)).is_success
-        found = await asyncio.create_subprocess_exec(
+        result = await asyncio.create_subprocess_exec(
             str(Path(sys.executable).parent / "st"),
             "--config-file",
             str(HERE / "schemathesis.toml"),
@@ -82,6 +82,6 @@ async def test_nothing_is_found_in_requests_made_from_the_document(tmp_path: Pat
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        output, _ = await found.communicate()
-        assert found.returncode == 0, findings(output.decode())
+        output, _ = await result.communicate()
+        assert result.returncode == 0, findings(output.decode())
         assert await site.metric('streamhouse_http_requests_total{method="POST",route="/v1/topics",status="500"}') == 0

@@ -31,21 +31,21 @@ START_MS = 1_700_000_000_000
 async def search(http: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
     answer = await http.post(PATH, json=body)
     assert answer.status_code == 200, answer.text
-    told: dict[str, Any] = answer.json()
-    return told
+    response: dict[str, Any] = answer.json()
+    return response
 
 
 async def search_all(http: httpx.AsyncClient, **body: Any) -> list[dict[str, Any]]:
     """All pages; each goes on where the one before ended."""
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     cursor = ""
     for _ in range(1000):
-        told = await search(http, **body, cursor=cursor)
-        found += told["records"]
-        if told["cursor"] is None:
-            assert told["searched"]["left"] == 0
-            return found
-        cursor = told["cursor"]
+        response = await search(http, **body, cursor=cursor)
+        results += response["records"]
+        if response["cursor"] is None:
+            assert response["searched"]["left"] == 0
+            return results
+        cursor = response["cursor"]
     raise AssertionError("the search never ended")
 
 
@@ -140,8 +140,8 @@ async def test_a_search_finds_what_is_there_in_pages_of_any_size(
     async with serving(broker) as http:
         for body in QUERIES:
             sizes = {"limit": chance.choice((1, 3, 1000)), "max_bytes": chance.choice((1, 2000, 1 << 30))}
-            found = await search_all(http, **body, **sizes)
-            offsets = sorted((each["partition"], each["offset"]) for each in found)
+            result = await search_all(http, **body, **sizes)
+            offsets = sorted((each["partition"], each["offset"]) for each in result)
             assert offsets == topic.matching(as_python(body)), body
 
 
@@ -164,8 +164,8 @@ async def test_a_search_ends_in_time_and_goes_on_where_it_was(
     monkeypatch.setattr(key_search, "STEP_RUNS", 3)
     broker = await filled(await make_world(http=HttpSettings(search_time_s=1e-9)))
     async with serving(broker) as http:
-        told = await search(http, key="nobody")
-        assert (told["searched"]["segments"], told["searched"]["offsets"]) == (3, 30)
+        response = await search(http, key="nobody")
+        assert (response["searched"]["segments"], response["searched"]["offsets"]) == (3, 30)
         assert [each["offset"] for each in await search_all(http, key="key-123")] == [123]
         assert len(await search_all(http, text="x", limit=1000)) == 200
 
@@ -178,8 +178,8 @@ async def test_a_search_ends_in_time_within_a_batch_too(make_world: MakeWorld) -
     data = memoryview(encode_batch(records, codec=Codec.ZSTD, now_ms=START_MS))
     await produce(broker, data, TopicPartition("orders", 0))
     async with serving(broker) as http:
-        told = await search(http, json=[{"path": "n", "equals": 7}])
-        assert (told["searched"]["offsets"], told["searched"]["left"]) == (1, 19)
+        response = await search(http, json=[{"path": "n", "equals": 7}])
+        assert (response["searched"]["offsets"], response["searched"]["left"]) == (1, 19)
         assert [each["offset"] for each in await search_all(http, json=[{"path": "n", "equals": 7}])] == [7]
 
 
@@ -192,9 +192,9 @@ class TestKeyFilters:
         return await filled(world)
 
     async def test_only_blocks_that_may_hold_the_key_are_read(self, http: httpx.AsyncClient) -> None:
-        told = await search(http, key="key-123")
-        assert [each["offset"] for each in told["records"]] == [123]
-        searched = told["searched"]
+        response = await search(http, key="key-123")
+        assert [each["offset"] for each in response["records"]] == [123]
+        searched = response["searched"]
         assert (searched["offsets"], searched["left"], searched["segments"]) == (200, 0, 20)
         assert searched["segments_needed"] < 5
         assert searched["skipped_bytes"] > 190 * 250
@@ -208,9 +208,9 @@ class TestKeyFilters:
         self, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(key_search, "STEP_BLOCKS", 16)
-        told = await search(http, key="nobody", max_bytes=1)
-        assert told["cursor"] is not None
-        assert told["searched"]["left"] > 0
+        response = await search(http, key="nobody", max_bytes=1)
+        assert response["cursor"] is not None
+        assert response["searched"]["left"] > 0
         assert await search_all(http, key="nobody", max_bytes=1) == []
 
     async def test_damaged_filters_hide_nothing(self, broker: Broker, world: World, http: httpx.AsyncClient) -> None:
@@ -222,9 +222,9 @@ class TestKeyFilters:
             stored[run.position + run.length + 30] ^= 1
             await world.bucket.delete(run.object_key)
             await world.bucket.put_new(run.object_key, [bytes(stored), rest[-(size - run.index_position) :]])
-        told = await search(http, key="key-123")
-        assert [each["offset"] for each in told["records"]] == [123]
-        assert told["searched"]["segments_needed"] == told["searched"]["segments"] == 20
+        response = await search(http, key="key-123")
+        assert [each["offset"] for each in response["records"]] == [123]
+        assert response["searched"]["segments_needed"] == response["searched"]["segments"] == 20
 
 
 async def test_a_key_is_found_first_where_kafkas_clients_put_it(broker: Broker, http: httpx.AsyncClient) -> None:
@@ -243,9 +243,9 @@ async def test_times_and_partitions_limit_what_is_searched(broker: Broker, http:
     for number in range(10):
         data = encode_batch([NewRecord(b"x", timestamp_ms=START_MS + number)], codec=Codec.LZ4, now_ms=0)
         await produce(broker, memoryview(data), TopicPartition("orders", number % 2))
-    told = await search(http, text="x", from_ms=START_MS + 3, until_ms=START_MS + 7)
-    assert sorted(each["timestamp_ms"] - START_MS for each in told["records"]) == [3, 4, 5, 6]
-    assert told["searched"]["offsets"] == 4
+    response = await search(http, text="x", from_ms=START_MS + 3, until_ms=START_MS + 7)
+    assert sorted(each["timestamp_ms"] - START_MS for each in response["records"]) == [3, 4, 5, 6]
+    assert response["searched"]["offsets"] == 4
     assert [each["offset"] for each in (await search(http, text="x", partitions=[1]))["records"]] == [0, 1, 2, 3, 4]
 
 
@@ -285,12 +285,12 @@ class TestHostileRecords:
 
     async def test_of_a_json_value_only_what_is_compared_becomes_an_object(self) -> None:
         value = b'{"before": ' + BRACKETS + b', "here": [0, {"x": 7}], "behind": ' + BRACKETS + b"}"
-        found, missing = JsonCondition(parse_path("here[1].x"), 7), JsonCondition(parse_path("there"), 7)
+        result, missing = JsonCondition(parse_path("here[1].x"), 7), JsonCondition(parse_path("there"), 7)
         tracemalloc.start()
         try:
             before = tracemalloc.get_traced_memory()[0]
             tracemalloc.reset_peak()
-            assert found.holds_in(value)
+            assert result.holds_in(value)
             assert not missing.holds_in(value)
             assert not JsonCondition(parse_path("[3][0]"), 7).holds_in(BRACKETS)
             assert not JsonCondition(parse_path("before"), 7).holds_in(value)
@@ -305,9 +305,9 @@ class TestHostileRecords:
         await produce_one(broker, b'{"a": 1}')
         await produce_one(broker, BRACKETS)
         body = {"json": [{"path": "a", "equals": 1}]}
-        told = await search(http, **body)
-        assert [each["offset"] for each in told["records"]] == [0]
-        answer = await http.post(PATH, json={**body, "cursor": told["cursor"]})
+        response = await search(http, **body)
+        assert [each["offset"] for each in response["records"]] == [0]
+        answer = await http.post(PATH, json={**body, "cursor": response["cursor"]})
         assert answer.status_code == 422
         assert "offset=1" in answer.json()["detail"]
         assert "http.max_record_bytes" in answer.json()["detail"]
@@ -327,13 +327,13 @@ class TestHostileRecords:
     ) -> None:
         for number in range(20):
             await produce_one(broker, bytes(1 << 20), key=b"%d" % number)
-        told = await search(http, text="nothing", max_bytes=64 * 1024)
-        assert told["searched"]["bytes"] < 64 * 1024
-        assert told["searched"]["offsets"] == 1  # a mebibyte, 16 times as much as was allowed
+        response = await search(http, text="nothing", max_bytes=64 * 1024)
+        assert response["searched"]["bytes"] < 64 * 1024
+        assert response["searched"]["offsets"] == 1  # a mebibyte, 16 times as much as was allowed
         monkeypatch.setattr(search_module, "TRIP_BYTES", 1)
         assert [each["offset"] for each in await search_all(http, key="17")] == [17]
-        told = await search(http, text="nothing")
-        assert (told["searched"]["offsets"], told["cursor"]) == (20, None)
+        response = await search(http, text="nothing")
+        assert (response["searched"]["offsets"], response["cursor"]) == (20, None)
 
 
 @pytest.mark.parametrize(

@@ -198,8 +198,8 @@ async def test_records_are_published_only_with_schemas_that_the_caller_may_read(
 
     hidden, unknown = await publish(nobody, made), await publish(nobody, made + 1)
     assert (hidden.status_code, unknown.status_code) == (422, 422)
-    told = [{**each.json(), "request_id": ""} for each in (hidden, unknown)]
-    assert str(told[0]).replace(f"id {made}", "id") == str(told[1]).replace(f"id {made + 1}", "id")
+    results = [{**each.json(), "request_id": ""} for each in (hidden, unknown)]
+    assert str(results[0]).replace(f"id {made}", "id") == str(results[1]).replace(f"id {made + 1}", "id")
     assert (await publish(reader, made)).status_code == 200
 
 

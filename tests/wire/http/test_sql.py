@@ -25,8 +25,8 @@ async def worker() -> AsyncIterator[FakeWorker]:
 
 
 async def beat(http: httpx.AsyncClient, address: str, name: str = "w", busy: int = 0) -> None:
-    told = {"address": address, "token": f"token-of-{name}", "busy": busy}
-    answer = await http.post(f"/v1/sql/workers/{name}/heartbeat", json=told)
+    body = {"address": address, "token": f"token-of-{name}", "busy": busy}
+    answer = await http.post(f"/v1/sql/workers/{name}/heartbeat", json=body)
     assert (answer.status_code, answer.json()) == (200, {"ttl_s": 15.0})
 
 
@@ -45,8 +45,8 @@ async def test_workers_are_listed_without_their_tokens(http: httpx.AsyncClient, 
     await beat(http, "127.0.0.1:4000")
     answer = await http.get("/v1/sql/workers")
     assert "token" not in answer.text
-    [told] = answer.json()["workers"]
-    assert (told["id"], told["address"], told["busy"]) == ("w", "127.0.0.1:4000", 0)
+    [result] = answer.json()["workers"]
+    assert (result["id"], result["address"], result["busy"]) == ("w", "127.0.0.1:4000", 0)
     await beat(http, "[::1]:4000", "v")
     assert (await http.delete("/v1/sql/workers/v")).status_code == 204
     await world.clock.advance(15.0)
@@ -55,8 +55,8 @@ async def test_workers_are_listed_without_their_tokens(http: httpx.AsyncClient, 
 
 @pytest.mark.parametrize("address", ["", "host", "host:", "a b:1", "host:1/path", "user@host:1", "host:1\n"])
 async def test_an_address_is_a_host_and_a_port(http: httpx.AsyncClient, address: str) -> None:
-    told = {"address": address, "token": "t", "busy": 0}
-    assert (await http.post("/v1/sql/workers/w/heartbeat", json=told)).status_code == 400
+    body = {"address": address, "token": "t", "busy": 0}
+    assert (await http.post("/v1/sql/workers/w/heartbeat", json=body)).status_code == 400
 
 
 async def test_a_question_is_passed_on_within_the_limits(http: httpx.AsyncClient, worker: FakeWorker) -> None:
@@ -107,8 +107,8 @@ async def endless_worker(token: str, received: list[bytes]) -> AsyncIterator[str
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError), closing(writer):
             received.append(await reader.readuntil(b"\r\n\r\n"))
-            if found := re.search(rb"nonce=([0-9a-f]+)", received[-1]):
-                proof = proof_of(token, found[1].decode())
+            if result := re.search(rb"nonce=([0-9a-f]+)", received[-1]):
+                proof = proof_of(token, result[1].decode())
                 writer.write(f"HTTP/1.1 200 OK\r\ncontent-length: {len(proof)}\r\n\r\n{proof}".encode())
                 received.append(await reader.readuntil(b"\r\n\r\n"))
             while True:
@@ -197,9 +197,9 @@ async def test_an_asker_who_leaves_ends_the_question(site: Site, worker: FakeWor
 
 
 async def test_a_live_tail_comes_line_by_line_and_ends_when_its_reader_leaves(site: Site, worker: FakeWorker) -> None:
-    asked = site.http.stream("POST", "/v1/sql", json={"sql": "live"}, headers={"accept": "application/x-ndjson"})
+    request = site.http.stream("POST", "/v1/sql", json={"sql": "live"}, headers={"accept": "application/x-ndjson"})
     async with asyncio.timeout(10):
-        async with asked as answer:
+        async with request as answer:
             async for line in answer.aiter_lines():
                 assert line == '{"id":1}'
                 break

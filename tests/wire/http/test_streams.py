@@ -72,8 +72,8 @@ async def test_a_stream_reads_by_a_schema_that_was_not_there_when_it_began(start
         made = await site.http.post("/subjects/orders-value/versions", json={"schema": '"long"'})
         assert made.json()["id"] == 1
         await site.http.post(RECORDS, content=framed, headers=raw)
-        told = await anext(events)
-        assert (told["value"], told["value_schema_id"]) == (1, 1)
+        result = await anext(events)
+        assert (result["value"], result["value_schema_id"]) == (1, 1)
 
 
 async def test_a_stream_says_that_it_is_alive(start_site: StartSite) -> None:

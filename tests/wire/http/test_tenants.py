@@ -284,9 +284,9 @@ async def test_references_are_to_subjects_of_the_tenant(secure: SecureWorld, htt
         body = {"schema": user, "references": [reference]}
         answer = await http.post("/subjects/user/versions", json=body, headers=basic(tenant))
         assert answer.status_code == status, answer.text
-    told = (await http.get("/subjects/user/versions/1", headers=basic(ACME))).json()
-    assert told["references"] == [reference]
-    assert told["subject"] == "user"
+    response = (await http.get("/subjects/user/versions/1", headers=basic(ACME))).json()
+    assert response["references"] == [reference]
+    assert response["subject"] == "user"
 
 
 @pytest.mark.parametrize("guess", ["acme~orders", "~orders", "acme%7Eorders", "acme~"])

@@ -12,9 +12,13 @@ async def test_a_topic_is_made_where_its_address_says(http: httpx.AsyncClient) -
     made = await http.post("/v1/topics", json={"name": "clicks", "partitions": 4, "settings": {"retention.ms": 1000}})
     assert (made.status_code, made.headers["location"]) == (201, "/v1/topics/clicks")
     assert (made.json()["partitions"], made.json()["settings"]) == (4, {"retention.ms": "1000"})
-    told = (await http.get(made.headers["location"])).json()
-    assert (told["name"], told["effective_settings"]["retention.ms"], told["bytes"]) == ("clicks", "1000", 0)
-    assert told["effective_settings"]["cleanup.policy"] == "delete"
+    response = (await http.get(made.headers["location"])).json()
+    assert (response["name"], response["effective_settings"]["retention.ms"], response["bytes"]) == (
+        "clicks",
+        "1000",
+        0,
+    )
+    assert response["effective_settings"]["cleanup.policy"] == "delete"
 
 
 async def test_topics_are_listed_without_those_of_the_agents(broker: Broker, http: httpx.AsyncClient) -> None:
@@ -82,20 +86,20 @@ async def test_a_topic_that_can_not_be_is_refused_with_the_place(
 ) -> None:
     answer = await http.post("/v1/topics", json=body)
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
-    told = answer.json()
-    assert (told["status"], bool(told["detail"])) == (status, True)
-    assert [flaw["path"] for flaw in told.get("errors", [])] == ([path] if path else [])
+    response = answer.json()
+    assert (response["status"], bool(response["detail"])) == (status, True)
+    assert [flaw["path"] for flaw in response.get("errors", [])] == ([path] if path else [])
 
 
 async def test_partitions_of_a_topic_are_told(http: httpx.AsyncClient) -> None:
-    told = (await http.get("/v1/topics/orders/partitions")).json()["partitions"]
-    assert [(each["topic"], each["partition"], each["log_start"]) for each in told] == [
+    response = (await http.get("/v1/topics/orders/partitions")).json()["partitions"]
+    assert [(each["topic"], each["partition"], each["log_start"]) for each in response] == [
         ("orders", number, 0) for number in range(3)
     ]
 
 
 async def test_the_cluster_says_where_its_agents_are(http: httpx.AsyncClient) -> None:
-    told = (await http.get("/v1/cluster")).json()
-    assert (told["cluster_id"], told["node"], told["bootstrap"]) == ("cluster-1", 1, "127.0.0.1:9092")
-    (agent,) = told["agents"]
+    response = (await http.get("/v1/cluster")).json()
+    assert (response["cluster_id"], response["node"], response["bootstrap"]) == ("cluster-1", 1, "127.0.0.1:9092")
+    (agent,) = response["agents"]
     assert (agent["node"], agent["kafka"], agent["http"]) == (1, "127.0.0.1:9092", "127.0.0.1:8080")

@@ -50,9 +50,9 @@ async def test_an_open_transaction_is_told_with_its_partitions(
     world: World, alice: Producer, http: httpx.AsyncClient
 ) -> None:
     world.clock.skip(7)
-    told = (await http.get("/v1/transactions/alice")).json()
-    assert told.pop("started_at_ms") == told.pop("changed_at_ms") == world.clock.now_ms() - 7000
-    assert told == {
+    response = (await http.get("/v1/transactions/alice")).json()
+    assert response.pop("started_at_ms") == response.pop("changed_at_ms") == world.clock.now_ms() - 7000
+    assert response == {
         "transactional_id": "alice",
         "producer_id": alice.identity.producer_id,
         "epoch": alice.identity.epoch,
@@ -62,8 +62,8 @@ async def test_an_open_transaction_is_told_with_its_partitions(
         "partitions": [{"topic": "orders", "partition": 0}, {"topic": "orders", "partition": 2}],
     }
     await alice.end(commit=True)
-    told = (await http.get("/v1/transactions/alice")).json()
-    assert (told["state"], told["started_at_ms"], told["open_for_ms"], told["partitions"]) == (
+    response = (await http.get("/v1/transactions/alice")).json()
+    assert (response["state"], response["started_at_ms"], response["open_for_ms"], response["partitions"]) == (
         "CompleteCommit",
         None,
         None,
@@ -90,13 +90,13 @@ async def test_pages_hold_everything_once(broker: Broker, http: httpx.AsyncClien
     names = [f"p-{number}" for number in range(5)]
     for name in names:
         await Producer(broker, name).init()
-    found: list[str] = []
+    results: list[str] = []
     params: dict[str, Any] = {"limit": 2}
     for _ in range(3):
         answer = (await http.get("/v1/transactions", params=params)).json()
-        found += [each["transactional_id"] for each in answer["transactions"]]
+        results += [each["transactional_id"] for each in answer["transactions"]]
         params["cursor"] = answer["cursor"]
-    assert (found, params["cursor"]) == (names, None)
+    assert (results, params["cursor"]) == (names, None)
 
 
 async def test_a_filter_that_lets_little_through_is_answered_in_steps(
@@ -109,13 +109,13 @@ async def test_a_filter_that_lets_little_through_is_answered_in_steps(
             await producer.send(b"x", name=HERE)
     monkeypatch.setattr("streamhouse.broker.transactions.coordinator.PAGE", 2)
     monkeypatch.setattr(broker.transactions, "_settings", TransactionSettings(max_listed=4))
-    found: list[list[str]] = []
+    results: list[list[str]] = []
     params: dict[str, Any] = {"state": "Ongoing"}
     while params.get("cursor", "") is not None:
         answer = (await http.get("/v1/transactions", params=params)).json()
-        found.append([each["transactional_id"] for each in answer["transactions"]])
+        results.append([each["transactional_id"] for each in answer["transactions"]])
         params["cursor"] = answer["cursor"]
-    assert found == [[], ["p-7"], []]
+    assert results == [[], ["p-7"], []]
 
 
 async def test_an_abort_fences_the_producer_and_lets_readers_go_on(alice: Producer, http: httpx.AsyncClient) -> None:

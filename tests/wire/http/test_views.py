@@ -28,13 +28,13 @@ class Kept:
 
 @pytest.fixture
 async def view(http: httpx.AsyncClient) -> Kept:
-    told = {
+    body = {
         "kind": "view",
         "text": "CREATE MATERIALIZED VIEW totals KEY (shop, id) AS SELECT …",
         "key": ["shop", "id"],
         "columns": [{"name": "shop", "type": "STRING"}, {"name": "id", "type": "BIGINT"}],
     }
-    made = (await http.put("/v1/pipelines/totals", json=told)).json()["pipeline"]
+    made = (await http.put("/v1/pipelines/totals", json=body)).json()["pipeline"]
     [given] = (await http.post("/v1/supervisors/anna/heartbeat", json={"host": "h", "slots": 1})).json()["assigned"]
     return Kept(http=http, epoch=given["epoch"], query=made["query_id"])
 
@@ -44,13 +44,18 @@ async def test_a_view_is_filled_and_looked_up_by_key(view: Kept) -> None:
     assert (empty["rows"], empty["fresh_at_ms"], empty["batch"]) == (0, None, None)
     rows = [{"shop": "a", "id": 1, "sum": 2.5}, {"shop": "b", "id": 1, "sum": None}]
     assert (await view.tell(0, *rows)).json() == {"rows": 2, "batch": 0, "whole": True}
-    found = await view.rows(shop="b", id="1")
-    assert found.json() == {"row": rows[1], "fresh_at_ms": 1000}
+    result = await view.rows(shop="b", id="1")
+    assert result.json() == {"row": rows[1], "fresh_at_ms": 1000}
     assert (await view.rows(shop="c", id=1)).status_code == 404
-    told = (await view.http.get("/v1/views/totals")).json()
-    assert (told["rows"], told["fresh_at_ms"], told["batch"], told["key"]) == (2, 1000, 0, ["shop", "id"])
-    assert told["status"]["phase"] == "starting"
-    assert (await view.http.get("/v1/views")).json() == {"views": [told]}
+    response = (await view.http.get("/v1/views/totals")).json()
+    assert (response["rows"], response["fresh_at_ms"], response["batch"], response["key"]) == (
+        2,
+        1000,
+        0,
+        ["shop", "id"],
+    )
+    assert response["status"]["phase"] == "starting"
+    assert (await view.http.get("/v1/views")).json() == {"views": [response]}
 
 
 async def test_a_key_is_given_wholly_or_not_at_all(view: Kept) -> None:
@@ -74,8 +79,8 @@ async def test_a_key_is_given_wholly_or_not_at_all(view: Kept) -> None:
 )
 async def test_a_time_is_the_same_however_it_is_written(http: httpx.AsyncClient, kept: str, asked: str) -> None:
     columns = [{"name": "minute", "type": "timestamp"}]
-    told = {"kind": "view", "text": "CREATE MATERIALIZED VIEW v …", "key": ["minute"], "columns": columns}
-    made = (await http.put("/v1/pipelines/v", json=told)).json()["pipeline"]
+    expected = {"kind": "view", "text": "CREATE MATERIALIZED VIEW v …", "key": ["minute"], "columns": columns}
+    made = (await http.put("/v1/pipelines/v", json=expected)).json()["pipeline"]
     [given] = (await http.post("/v1/supervisors/anna/heartbeat", json={"host": "h", "slots": 1})).json()["assigned"]
     upserts = [{"key": [kept], "row": {"minute": kept}}]
     body = {"epoch": given["epoch"], "query": made["query_id"], "batch": 0, "fresh_at_ms": 1, "upserts": upserts}

@@ -199,9 +199,9 @@ async def a_member(
 
 
 async def state_of(served: Served, group_id: str = "g") -> GroupState:
-    told = (await served.broker.groups.describe([group_id]))[group_id]
-    assert not isinstance(told, StreamhouseError), told
-    return told.state
+    result = (await served.broker.groups.describe([group_id]))[group_id]
+    assert not isinstance(result, StreamhouseError), result
+    return result.state
 
 
 async def reach(served: Served, state: GroupState, group_id: str = "g") -> None:
@@ -280,8 +280,8 @@ def commit_request(
 
 async def committed(client: Client, topic: str, *partitions: int, group_id: str = "g") -> dict[int, int]:
     """What a group committed, by partition; -1 for nothing."""
-    asked = OffsetFetchRequestTopics(name=topic, partition_indexes=list(partitions))
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=[asked])])
+    call = OffsetFetchRequestTopics(name=topic, partition_indexes=list(partitions))
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=[call])])
     answer = await client.call(request, OffsetFetchResponse, 9)
     assert answer.groups[0].error_code == ErrorCode.NONE
     return {part.partition_index: part.committed_offset for part in answer.groups[0].topics[0].partitions}

@@ -235,10 +235,10 @@ def produce_request(
     topic: str, *parts: tuple[int, Buffer | None], acks: int = -1, topic_id: UUID | None = None
 ) -> ProduceRequest:
     data = [PartitionProduceData(index=partition, records=records) for partition, records in parts]
-    asked = TopicProduceData(name=topic, partition_data=data)
+    request = TopicProduceData(name=topic, partition_data=data)
     if topic_id is not None:
-        asked.topic_id = topic_id
-    return ProduceRequest(acks=acks, timeout_ms=5_000, topic_data=[asked])
+        request.topic_id = topic_id
+    return ProduceRequest(acks=acks, timeout_ms=5_000, topic_data=[request])
 
 
 async def produce(
@@ -258,7 +258,7 @@ def fetch_request(
     isolation_level: int = 0,
     topic_id: UUID | None = None,
 ) -> FetchRequest:
-    asked = FetchTopic(
+    request = FetchTopic(
         topic=topic,
         partitions=[
             FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=partition_max_bytes)
@@ -266,13 +266,13 @@ def fetch_request(
         ],
     )
     if topic_id is not None:
-        asked.topic_id = topic_id
+        request.topic_id = topic_id
     return FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
         max_bytes=max_bytes,
         isolation_level=isolation_level,
-        topics=[asked],
+        topics=[request],
     )
 
 

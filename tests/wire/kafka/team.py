@@ -67,11 +67,11 @@ class LossyPeers(KafkaAgentClient):
 
     async def append(self, at: Address, partition: PartitionId, batch: Buffer, **kwargs: Any) -> AppendResult:
         self.appends += 1
-        told = await super().append(at, partition, batch, **kwargs)
+        result = await super().append(at, partition, batch, **kwargs)
         if self.to_lose:
             self.to_lose -= 1
             raise Unavailable("the answer got lost")
-        return told
+        return result
 
 
 class Member:
@@ -184,8 +184,8 @@ class Team:
 
     async def led_by(self, member: Member, topic: str) -> list[TopicPartition]:
         """The partitions that this agent leads, or would."""
-        found = await member.broker.topic(topic)
-        leaders = await member.broker.leaders([found])
+        result = await member.broker.topic(topic)
+        leaders = await member.broker.leaders([result])
         return [
             TopicPartition(topic, each.partition)
             for each, leader in leaders.items()
@@ -215,29 +215,29 @@ def receipts(answers: Sequence[Receipt | StreamhouseError]) -> list[Receipt]:
 
 
 def records_of(buffers: Sequence[Buffer]) -> list[StoredRecord]:
-    found: list[StoredRecord] = []
+    results: list[StoredRecord] = []
     for buffer in buffers:
         for span in iter_batches(buffer):
             part = memoryview(buffer)[span.position : span.position + span.size_bytes]
-            found += decode_batch(part, limit_bytes=MANY_BYTES)
-    return found
+            results += decode_batch(part, limit_bytes=MANY_BYTES)
+    return results
 
 
 async def read_all(broker: Broker, topic: str, partitions: int) -> Mapping[TopicPartition, Mapping[int, bytes | None]]:
     """Everything, through `records.read`, by partition and offset."""
     names = [TopicPartition(topic, number) for number in range(partitions)]
-    found: dict[TopicPartition, dict[int, bytes | None]] = {name: {} for name in names}
+    result: dict[TopicPartition, dict[int, bytes | None]] = {name: {} for name in names}
     ends = {name: (await broker.records.latest(name)).offset for name in names}
     offsets = dict.fromkeys(names, 0)
     while any(offsets[name] < ends[name] for name in names):
-        wanted = [PartitionFetch(name, offsets[name], MANY_BYTES) for name in names if offsets[name] < ends[name]]
-        for got in await broker.records.read(wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=5):
+        requests = [PartitionFetch(name, offsets[name], MANY_BYTES) for name in names if offsets[name] < ends[name]]
+        for got in await broker.records.read(requests, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=5):
             assert got.error is None, got
             for record in records_of(got.records):
                 if record.offset >= offsets[got.name]:
-                    found[got.name][record.offset] = record.value
+                    result[got.name][record.offset] = record.value
                     offsets[got.name] = record.offset + 1
-    return found
+    return result
 
 
 @asynccontextmanager

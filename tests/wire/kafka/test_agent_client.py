@@ -53,8 +53,8 @@ async def test_many_requests_share_a_connection_and_get_their_own_answers(
     served: Served, peers: KafkaAgentClient
 ) -> None:
     at, first = await partition_of(served)
-    asked = [(first._replace(partition=number), number * 10 + turn) for turn in range(10) for number in range(3)]
-    appended = await asyncio.gather(*(peers.append(at, where, a_batch(b"%d" % value)) for where, value in asked))
+    requests = [(first._replace(partition=number), number * 10 + turn) for turn in range(10) for number in range(3)]
+    appended = await asyncio.gather(*(peers.append(at, where, a_batch(b"%d" % value)) for where, value in requests))
     assert sorted(each.offset for each in appended) == sorted([*range(10)] * 3)
     assert repr(peers) == "<KafkaAgentClient connections=1>"
 
@@ -196,8 +196,8 @@ async def test_a_marker_is_told_to_another_agent_and_counts_once(served: Served,
     marker = decided.marker
     for _ in range(2):
         assert await peers.mark(at, marker, [first, second], timeout_s=5) == {first: None, second: None}
-    wanted = PartitionFetch(TopicPartition("orders", 0), 0, 1 << 20, committed=True)
-    (got,) = await peers.fetch(at, [(first, wanted)], max_bytes=1 << 20, min_bytes=0, max_wait_s=0, timeout_s=5)
+    request = PartitionFetch(TopicPartition("orders", 0), 0, 1 << 20, committed=True)
+    (got,) = await peers.fetch(at, [(first, request)], max_bytes=1 << 20, min_bytes=0, max_wait_s=0, timeout_s=5)
     assert (got.last_stable, got.high_watermark) == (2, 2)
     assert list(got.aborted) == [(producer.producer_id, 0, 1)]
 
@@ -211,8 +211,8 @@ async def test_an_aborted_transaction_whose_marker_was_not_read_yet_reaches_beyo
         await producer.add("orders", 0)
         await producer.send("orders", 0, *values)
     await producer.end(commit=False)
-    wanted = PartitionFetch(TopicPartition("orders", 0), 0, 1000, committed=True)
-    (got,) = await peers.fetch(at, [(first, wanted)], max_bytes=1000, min_bytes=0, max_wait_s=0, timeout_s=5)
+    request = PartitionFetch(TopicPartition("orders", 0), 0, 1000, committed=True)
+    (got,) = await peers.fetch(at, [(first, request)], max_bytes=1000, min_bytes=0, max_wait_s=0, timeout_s=5)
     assert [read_header(piece).end for piece in got.records] == [1]
     assert [(each.first_offset, each.last_offset) for each in got.aborted] == [(0, 2**63 - 1)]
 
@@ -223,9 +223,9 @@ async def test_a_marker_for_a_topic_that_is_unknown_there_may_be_known_later(
     at, known = await partition_of(served)
     unknown = PartitionId(TopicId(UUID(int=1)), 0)
     marker = Marker(producer=ProducerIdentity(7, 0), number=1, is_commit=True)
-    told = await peers.mark(at, marker, [known, unknown], timeout_s=5)
-    assert told[known] is None
-    assert isinstance(told[unknown], Unavailable)
+    result = await peers.mark(at, marker, [known, unknown], timeout_s=5)
+    assert result[known] is None
+    assert isinstance(result[unknown], Unavailable)
 
 
 # --- links, and how much of another agent is asked at once
@@ -302,13 +302,13 @@ async def test_an_agent_that_is_silent_for_too_long_gets_a_new_link() -> None:
 async def test_no_more_is_asked_at_once_than_settings_allow() -> None:
     peers = KafkaAgentClient(AgentClientSettings(max_inflight_requests=3, max_waiting=2))
     async with Mute() as mute:
-        asked = [asyncio.ensure_future(peers.append(mute.at, SOMEWHERE, a_batch(b"a"))) for _ in range(6)]
-        await until(lambda: mute.requests == 3 and any(task.done() for task in asked))
-        refused = [task.exception() for task in asked if task.done()]
+        pending = [asyncio.ensure_future(peers.append(mute.at, SOMEWHERE, a_batch(b"a"))) for _ in range(6)]
+        await until(lambda: mute.requests == 3 and any(task.done() for task in pending))
+        refused = [task.exception() for task in pending if task.done()]
         assert [type(error) for error in refused] == [Overloaded]
-        for task in asked:
+        for task in pending:
             task.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
+        await asyncio.gather(*pending, return_exceptions=True)
         assert mute.requests <= 3 + 2
     await peers.aclose()
 
@@ -333,9 +333,9 @@ async def test_an_agent_that_could_not_be_reached_is_left_alone_for_a_moment(mon
 async def test_reads_have_links_of_their_own_that_serve_the_next_read(served: Served, peers: KafkaAgentClient) -> None:
     at, partition = await partition_of(served)
     await peers.append(at, partition, a_batch(b"a"))
-    wanted = [(partition, PartitionFetch(TopicPartition("orders", 0), 0, 1000))]
+    requests = [(partition, PartitionFetch(TopicPartition("orders", 0), 0, 1000))]
     for _ in range(5):
-        (got,) = await peers.fetch(at, wanted, max_bytes=1000, min_bytes=1, max_wait_s=5, timeout_s=10)
+        (got,) = await peers.fetch(at, requests, max_bytes=1000, min_bytes=1, max_wait_s=5, timeout_s=10)
         assert got.high_watermark == 1
     assert repr(peers) == "<KafkaAgentClient connections=2>"
     others = served.counted("streamhouse_kafka_connections") - 2

@@ -113,8 +113,8 @@ async def test_what_makes_no_sense_is_refused_with_a_reason_and_changes_nothing(
 ) -> None:
     await create_topic(client, "orders", configs=[("retention.ms", "5000")])
     await create_topic(client, "good")
-    asked, code = REFUSED[what]
-    bad, good = await alter(client, asked, resource(TOPIC, "good", ("retention.ms", "9")))
+    request, code = REFUSED[what]
+    bad, good = await alter(client, request, resource(TOPIC, "good", ("retention.ms", "9")))
     assert (bad.error_code, good.error_code) == (code, ErrorCode.NONE)
     assert bad.error_message
     assert await overrides(served) == {"retention.ms": "5000"}

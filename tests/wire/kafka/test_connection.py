@@ -394,8 +394,8 @@ async def test_a_long_poll_ends_with_its_client_and_its_bytes_come_back(served: 
 
 async def test_refusals_of_a_client_are_forgotten_with_its_connection(served: Served) -> None:
     client = await served.client()
-    asked = [MetadataRequestTopic(name="not-there")]
-    await client.call(MetadataRequest(topics=asked, allow_auto_topic_creation=False), MetadataResponse, 9)
+    requests = [MetadataRequestTopic(name="not-there")]
+    await client.call(MetadataRequest(topics=requests, allow_auto_topic_creation=False), MetadataResponse, 9)
     assert len(served.server._state.rejections) == 1
     await client.close()
     await until(lambda: not served.server.connections)

@@ -35,14 +35,14 @@ async def create(client: Client, *topics: CreatableTopic, version: int = 7) -> l
 async def test_every_version_creates_a_topic(client: Client, served: Served, version: int) -> None:
     (made,) = await create(client, topic(partitions=4, retention_ms="5000"), version=version)
     assert (made.name, made.error_code, made.error_message) == ("orders", ErrorCode.NONE, None)
-    found = await served.broker.topic("orders")
-    assert (found.partitions, found.overrides) == (4, {"retention.ms": "5000"})
+    result = await served.broker.topic("orders")
+    assert (result.partitions, result.overrides) == (4, {"retention.ms": "5000"})
     if version >= 5:
         assert (made.num_partitions, made.replication_factor) == (4, 1)
         configs = {config.name: (config.value, config.config_source) for config in made.configs or []}
         assert configs["retention.ms"] == ("5000", 1)
         assert configs["cleanup.policy"] == ("delete", 5)
-    assert made.topic_id == (found.topic_id if version >= 7 else ZERO_UUID)
+    assert made.topic_id == (result.topic_id if version >= 7 else ZERO_UUID)
 
 
 async def test_partitions_and_factor_may_be_left_to_the_settings(client: Client, served: Served) -> None:
@@ -77,11 +77,11 @@ REFUSED = {
 async def test_what_makes_no_sense_is_refused_with_a_reason_and_alone(
     client: Client, served: Served, what: str
 ) -> None:
-    asked, code = REFUSED[what]
-    bad, good = await create(client, asked, topic("good"))
+    request, code = REFUSED[what]
+    bad, good = await create(client, request, topic("good"))
     assert (bad.error_code, good.error_code) == (code, ErrorCode.NONE)
     assert bad.error_message
-    assert [found.name for found in await served.broker.topics()] == ["good"]
+    assert [each.name for each in await served.broker.topics()] == ["good"]
 
 
 async def test_a_topic_that_is_there_already_and_a_name_too_similar_are_refused(client: Client) -> None:
@@ -97,7 +97,7 @@ async def test_a_name_that_occurs_twice_is_refused_once(client: Client, served: 
         ("a", ErrorCode.INVALID_REQUEST),
         ("b", ErrorCode.NONE),
     ]
-    assert [found.name for found in await served.broker.topics()] == ["b"]
+    assert [each.name for each in await served.broker.topics()] == ["b"]
 
 
 async def test_validating_creates_nothing(client: Client, served: Served) -> None:
@@ -111,9 +111,9 @@ async def test_validating_creates_nothing(client: Client, served: Served) -> Non
 
 
 def assigned(*parts: tuple[int, list[int]], partitions: int = -1, factor: int = -1) -> CreatableTopic:
-    asked = topic(partitions=partitions, factor=factor)
-    asked.assignments = [CreatableReplicaAssignment(partition_index=index, broker_ids=ids) for index, ids in parts]
-    return asked
+    request = topic(partitions=partitions, factor=factor)
+    request.assignments = [CreatableReplicaAssignment(partition_index=index, broker_ids=ids) for index, ids in parts]
+    return request
 
 
 async def test_a_sensible_assignment_is_accepted(client: Client, served: Served) -> None:

@@ -26,12 +26,12 @@ async def delete(
     client: Client, topic: str, *parts: tuple[int, int], version: int = 2, timeout_ms: int = 10_000
 ) -> list[tuple[int, int, int]]:
     """Partition, low watermark and code of each."""
-    asked = [DeleteRecordsPartition(partition_index=number, offset=offset) for number, offset in parts]
-    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=asked)], timeout_ms=timeout_ms)
+    requests = [DeleteRecordsPartition(partition_index=number, offset=offset) for number, offset in parts]
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=requests)], timeout_ms=timeout_ms)
     answer = await client.call(request, DeleteRecordsResponse, version)
-    (told,) = answer.topics
-    assert told.name == topic
-    return [(part.partition_index, part.low_watermark, part.error_code) for part in told.partitions]
+    (result,) = answer.topics
+    assert result.name == topic
+    return [(part.partition_index, part.low_watermark, part.error_code) for part in result.partitions]
 
 
 async def stored_start(served: Served, name: TopicPartition) -> int:
@@ -59,8 +59,8 @@ async def test_minus_one_is_the_high_watermark_and_records_can_follow(client: Cl
     assert await delete(client, "orders", (0, -1)) == [(0, 2, ErrorCode.NONE)]
     (placed,) = await produce(client, "orders", (0, a_batch(b"c")))
     assert placed.base_offset == 2
-    (found,) = await fetch(client, fetch_request("orders", (0, 2)))
-    assert (found.log_start_offset, found.high_watermark) == (2, 3)
+    (result,) = await fetch(client, fetch_request("orders", (0, 2)))
+    assert (result.log_start_offset, result.high_watermark) == (2, 3)
 
 
 async def test_an_offset_inside_a_batch_is_where_the_log_begins(client: Client) -> None:
@@ -123,8 +123,8 @@ async def test_a_request_behind_it_sees_the_new_log_start(client: Client) -> Non
     await client.send(DeleteRecordsRequest(topics=[topic], timeout_ms=10_000), 2)
     await client.send(fetch_request("orders", (0, 1)), 12)
     await client.receive(DeleteRecordsResponse, 2)
-    found = await client.receive(fetch_request("orders").response_class, 12)
-    assert found.responses[0].partitions[0].log_start_offset == 1  # type: ignore[attr-defined]
+    result = await client.receive(fetch_request("orders").response_class, 12)
+    assert result.responses[0].partitions[0].log_start_offset == 1  # type: ignore[attr-defined]
 
 
 async def test_a_store_that_is_away_is_a_retriable_error(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

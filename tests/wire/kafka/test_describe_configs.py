@@ -62,14 +62,14 @@ async def test_what_another_agent_has_changed_is_told_though_nobody_has_heard_of
 @pytest.mark.parametrize("version", range(1, 5))
 async def test_every_version_tells_a_topics_settings(client: Client, version: int) -> None:
     await create_topic(client, "orders", configs=[("retention.ms", "5000")])
-    found = by_name(await describe(client, TOPIC, "orders", version=version))
-    assert set(found) == set(TOPIC_SETTINGS)
-    own, default = found["retention.ms"], found["cleanup.policy"]
+    result = by_name(await describe(client, TOPIC, "orders", version=version))
+    assert set(result) == set(TOPIC_SETTINGS)
+    own, default = result["retention.ms"], result["cleanup.policy"]
     assert (own.value, own.config_source, own.read_only, own.is_sensitive) == ("5000", OWN, False, False)
     assert (default.value, default.config_source) == ("delete", DEFAULT)
     assert synonyms(own) == [("retention.ms", "5000", OWN)]
     assert synonyms(default) == [("log.cleanup.policy", "delete", DEFAULT)]
-    assert synonyms(found["segment.ms"]) == []
+    assert synonyms(result["segment.ms"]) == []
     if version >= 3:
         assert (own.config_type, default.config_type) == (5, 7)
         assert own.documentation == TOPIC_SETTINGS["retention.ms"].about
@@ -77,8 +77,8 @@ async def test_every_version_tells_a_topics_settings(client: Client, version: in
 
 async def test_synonyms_and_documentation_only_when_asked_for(client: Client) -> None:
     await create_topic(client, "orders")
-    found = by_name(await describe(client, TOPIC, "orders", full=False))
-    assert all(config.synonyms == [] and config.documentation is None for config in found.values())
+    result = by_name(await describe(client, TOPIC, "orders", full=False))
+    assert all(config.synonyms == [] and config.documentation is None for config in result.values())
 
 
 async def test_settings_by_name_and_no_names_are_all(client: Client) -> None:
@@ -90,22 +90,22 @@ async def test_settings_by_name_and_no_names_are_all(client: Client) -> None:
 
 @pytest.mark.parametrize("version", range(1, 5))
 async def test_every_version_tells_the_agents_settings(client: Client, served: Served, version: int) -> None:
-    found = by_name(await describe(client, BROKER, str(served.broker.node_id), version=version))
-    told = {name: (config.value, config.config_source) for name, config in found.items()}
-    assert told["num.partitions"] == ("3", STATIC)
-    assert told["auto.create.topics.enable"] == ("true", DEFAULT)
-    assert told["group.min.session.timeout.ms"] == ("6000", DEFAULT)
-    assert told["offsets.retention.minutes"] == ("10080", DEFAULT)
-    assert told["log.retention.ms"] == ("604800000", DEFAULT)
-    assert told["advertised.listeners"] == (f"PLAINTEXT://{served.host}:{served.port}", STATIC)
-    assert told["broker.id"] == (str(served.broker.node_id), STATIC)
-    assert synonyms(found["num.partitions"]) == [("num.partitions", "3", STATIC), ("num.partitions", "1", DEFAULT)]
-    assert not found["num.partitions"].read_only
-    assert not found["log.retention.ms"].read_only
-    assert all(found[name].read_only for name in ("broker.id", "log.dirs", "offsets.topic.num.partitions"))
+    actual = by_name(await describe(client, BROKER, str(served.broker.node_id), version=version))
+    result = {name: (config.value, config.config_source) for name, config in actual.items()}
+    assert result["num.partitions"] == ("3", STATIC)
+    assert result["auto.create.topics.enable"] == ("true", DEFAULT)
+    assert result["group.min.session.timeout.ms"] == ("6000", DEFAULT)
+    assert result["offsets.retention.minutes"] == ("10080", DEFAULT)
+    assert result["log.retention.ms"] == ("604800000", DEFAULT)
+    assert result["advertised.listeners"] == (f"PLAINTEXT://{served.host}:{served.port}", STATIC)
+    assert result["broker.id"] == (str(served.broker.node_id), STATIC)
+    assert synonyms(actual["num.partitions"]) == [("num.partitions", "3", STATIC), ("num.partitions", "1", DEFAULT)]
+    assert not actual["num.partitions"].read_only
+    assert not actual["log.retention.ms"].read_only
+    assert all(actual[name].read_only for name in ("broker.id", "log.dirs", "offsets.topic.num.partitions"))
     if version >= 3:
-        assert "topics.default_partitions" in (found["num.partitions"].documentation or "")
-        assert all(config.documentation for config in found.values())
+        assert "topics.default_partitions" in (actual["num.partitions"].documentation or "")
+        assert all(config.documentation for config in actual.values())
 
 
 async def test_nothing_was_changed_for_all_brokers(client: Client) -> None:
@@ -120,13 +120,13 @@ async def change(served: Served, node_id: NodeId | None, **configs: str) -> None
 async def test_all_brokers_tell_what_was_changed_for_all_and_nothing_else(client: Client, served: Served) -> None:
     await change(served, None, num_partitions="4", log_retention_ms="9")
     await change(served, served.broker.node_id, num_partitions="5")
-    found = by_name(await describe(client, BROKER, ""))
-    assert {name: (config.value, config.config_source, config.read_only) for name, config in found.items()} == {
+    result = by_name(await describe(client, BROKER, ""))
+    assert {name: (config.value, config.config_source, config.read_only) for name, config in result.items()} == {
         "num.partitions": ("4", ALL, False),
         "log.retention.ms": ("9", ALL, False),
     }
-    assert synonyms(found["num.partitions"]) == [("num.partitions", "4", ALL)]
-    assert (found["num.partitions"].config_type, bool(found["num.partitions"].documentation)) == (3, True)
+    assert synonyms(result["num.partitions"]) == [("num.partitions", "4", ALL)]
+    assert (result["num.partitions"].config_type, bool(result["num.partitions"].documentation)) == (3, True)
 
 
 async def test_a_broker_tells_every_value_that_a_setting_was_given_strongest_first(
@@ -134,29 +134,29 @@ async def test_a_broker_tells_every_value_that_a_setting_was_given_strongest_fir
 ) -> None:
     node = served.broker.node_id
     await change(served, None, num_partitions="4")
-    found = by_name(await describe(client, BROKER, str(node)))["num.partitions"]
+    result = by_name(await describe(client, BROKER, str(node)))["num.partitions"]
     below = [("num.partitions", "4", ALL), ("num.partitions", "3", STATIC), ("num.partitions", "1", DEFAULT)]
-    assert (found.value, found.config_source, synonyms(found)) == ("4", ALL, below)
+    assert (result.value, result.config_source, synonyms(result)) == ("4", ALL, below)
     await change(served, node, num_partitions="5")
-    found = by_name(await describe(client, BROKER, str(node)))["num.partitions"]
-    assert (found.value, found.config_source) == ("5", THIS)
-    assert synonyms(found) == [("num.partitions", "5", THIS), *below]
+    result = by_name(await describe(client, BROKER, str(node)))["num.partitions"]
+    assert (result.value, result.config_source) == ("5", THIS)
+    assert synonyms(result) == [("num.partitions", "5", THIS), *below]
 
 
 async def test_a_topic_follows_the_defaults_that_were_changed(client: Client, served: Served) -> None:
     await create_topic(client, "orders", configs=[("retention.bytes", "7")])
     await change(served, None, log_retention_ms="9", log_retention_bytes="8", log_cleanup_policy="compact")
     await change(served, served.broker.node_id, log_cleanup_policy="delete,compact")
-    found = by_name(await describe(client, TOPIC, "orders"))
-    told = {name: (config.value, config.config_source, synonyms(config)) for name, config in found.items()}
-    assert told["retention.ms"] == ("9", ALL, [("log.retention.ms", "9", ALL)])
-    assert told["retention.bytes"] == (
+    actual = by_name(await describe(client, TOPIC, "orders"))
+    result = {name: (config.value, config.config_source, synonyms(config)) for name, config in actual.items()}
+    assert result["retention.ms"] == ("9", ALL, [("log.retention.ms", "9", ALL)])
+    assert result["retention.bytes"] == (
         "7",
         OWN,
         [("retention.bytes", "7", OWN), ("log.retention.bytes", "8", ALL), ("log.retention.bytes", "-1", DEFAULT)],
     )
-    assert told["cleanup.policy"][:2] == ("delete,compact", THIS)
-    assert [source for _, _, source in told["cleanup.policy"][2]] == [THIS, ALL, DEFAULT]
+    assert result["cleanup.policy"][:2] == ("delete,compact", THIS)
+    assert [source for _, _, source in result["cleanup.policy"][2]] == [THIS, ALL, DEFAULT]
 
 
 async def test_what_has_no_effect_says_so(client: Client, served: Served) -> None:
@@ -164,10 +164,10 @@ async def test_what_has_no_effect_says_so(client: Client, served: Served) -> Non
     assert "cleanup.policy" not in by_name(await describe(client, BROKER, node))
     kept = {"background.threads": "9", "cleanup.policy": "delete", "sasl.kerberos.min.time.before.relogin": "1"}
     await served.broker.topic_admin.alter_agent(served.broker.node_id, lambda _: kept)
-    found = by_name(await describe(client, BROKER, node))
+    result = by_name(await describe(client, BROKER, node))
     for name, value in kept.items():
-        assert (found[name].value, found[name].config_source) == (value, THIS)
-        assert "without effect" in (found[name].documentation or "")
+        assert (result[name].value, result[name].config_source) == (value, THIS)
+        assert "without effect" in (result[name].documentation or "")
 
 
 @pytest.mark.parametrize(
@@ -201,9 +201,10 @@ async def test_a_short_question_asked_a_thousand_times_has_one_long_answer(clien
 
 async def test_several_resources_in_one_request(client: Client, served: Served) -> None:
     await create_topic(client, "orders")
-    asked = [(TOPIC, "orders"), (BROKER, str(served.broker.node_id)), (TOPIC, "missing")]
+    requests = [(TOPIC, "orders"), (BROKER, str(served.broker.node_id)), (TOPIC, "missing")]
     resources = [
-        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None) for kind, name in asked
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        for kind, name in requests
     ]
     answer = await client.call(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse, 4)
     assert [result.error_code for result in answer.results] == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]

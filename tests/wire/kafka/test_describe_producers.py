@@ -12,9 +12,9 @@ from tests.wire.kafka.talk import Client, a_batch, create_topic, produce
 
 async def describe(client: Client, topic: str, *numbers: int) -> list[PartitionResponse]:
     request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=list(numbers))])
-    (told,) = (await client.call(request, DescribeProducersResponse, 0)).topics
-    assert told.name == topic
-    return told.partitions
+    (result,) = (await client.call(request, DescribeProducersResponse, 0)).topics
+    assert result.name == topic
+    return result.partitions
 
 
 async def test_producers_are_told_with_what_they_sent_last(client: Client) -> None:

@@ -72,16 +72,18 @@ async def test_pages_follow_each_other_without_gap_or_repetition(client: Client)
         await create_topic(client, name, partitions=count)
     for limit in (1, 2, 3, 4, 100):
         for names in ((), ("a", "b", "c", "d")):
-            told: list[tuple[str | None, int]] = []
+            results: list[tuple[str | None, int]] = []
             cursor = None
             while True:
                 answer = await page(client, *names, limit=limit, cursor=cursor)
-                found = [(name, number) for name, numbers in partitions(answer) for number in numbers]
-                assert 0 < len(found) <= limit
-                told += found
+                matches = [(name, number) for name, numbers in partitions(answer) for number in numbers]
+                assert 0 < len(matches) <= limit
+                results += matches
                 if (cursor := following(answer)) is None:
                     break
-            assert told == [(name, n) for name, count in zip("abcd", (3, 2, 1, 4), strict=True) for n in range(count)]
+            assert results == [
+                (name, n) for name, count in zip("abcd", (3, 2, 1, 4), strict=True) for n in range(count)
+            ]
 
 
 async def test_a_page_is_never_empty_nor_endless_whatever_is_asked_for(client: Client) -> None:

@@ -203,13 +203,13 @@ async def test_a_stale_or_unknown_leader_epoch_is_refused(client: Client, served
     await create_topic(client, "orders")
     await produce(client, "orders", (0, a_batch(b"x")))
     (epoch,) = {log.epoch for log in served.broker.agent_session.logs} if served.broker.agent_session else {0}
-    for asked, code in (
+    for call, code in (
         (epoch, ErrorCode.NONE),
         (epoch - 1, ErrorCode.FENCED_LEADER_EPOCH),
         (epoch + 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
     ):
         request = fetch_request("orders", (0, 0))
-        request.topics[0].partitions[0].current_leader_epoch = asked
+        request.topics[0].partitions[0].current_leader_epoch = call
         (part,) = await fetch(client, request)
         assert part.error_code == code
 

@@ -18,7 +18,7 @@ def reader(scratch_bytes: int = 64) -> FrameReader:
 
 def receive(frames: FrameReader, data: bytes) -> list[bytes]:
     """Give the bytes as a socket would: never more than there is room for."""
-    found: list[bytes] = []
+    results: list[bytes] = []
     while data:
         space = frames.space()
         count = min(len(space), len(data))
@@ -26,12 +26,12 @@ def receive(frames: FrameReader, data: bytes) -> list[bytes]:
         data = data[count:]
         frames.received(count)
         while (frame := frames.next_frame(lambda _: True)) is not None:
-            found.append(bytes(frame))
+            results.append(bytes(frame))
         frames.settle()
         # Another connection uses the same scratch buffer meanwhile.
         if frames.is_between_frames or not frames.partial_bytes:
             frames.space()[:] = b"\xff" * len(frames.space())
-    return found
+    return results
 
 
 def framed(body: bytes) -> bytes:
@@ -42,10 +42,10 @@ def framed(body: bytes) -> bytes:
 def test_frames_are_found_however_the_bytes_are_cut(bodies: list[bytes], piece: int, scratch_bytes: int) -> None:
     stream = b"".join(map(framed, bodies))
     frames = reader(scratch_bytes)
-    found: list[bytes] = []
+    results: list[bytes] = []
     for start in range(0, len(stream), piece):
-        found += receive(frames, stream[start : start + piece])
-    assert found == bodies
+        results += receive(frames, stream[start : start + piece])
+    assert results == bodies
     assert frames.is_between_frames
 
 

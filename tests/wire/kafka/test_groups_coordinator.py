@@ -41,8 +41,8 @@ async def test_a_name_that_is_too_long_harms_no_other(client: Client) -> None:
 async def test_share_groups_have_no_coordinator(client: Client, key_type: int) -> None:
     code = ErrorCode.INVALID_REQUEST
     many = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["t"])
-    (found,) = (await client.call(many, FindCoordinatorResponse, 6)).coordinators
-    assert (found.error_code, found.node_id, found.host) == (code, -1, "")
+    (result,) = (await client.call(many, FindCoordinatorResponse, 6)).coordinators
+    assert (result.error_code, result.node_id, result.host) == (code, -1, "")
     one = await client.call(FindCoordinatorRequest(key="t", key_type=key_type), FindCoordinatorResponse, 2)
     assert (one.error_code, one.node_id) == (code, -1)
 
@@ -85,7 +85,7 @@ async def test_clients_do_not_create_it(client: Client, served: Served) -> None:
     new = CreatableTopic(name=OFFSETS_TOPIC, num_partitions=1, replication_factor=1)
     (result,) = (await client.call(CreateTopicsRequest(topics=[new]), CreateTopicsResponse, 7)).topics
     assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    asked = MetadataRequest(topics=[MetadataRequestTopic(name=OFFSETS_TOPIC)], allow_auto_topic_creation=True)
-    (topic,) = (await client.call(asked, MetadataResponse, 12)).topics
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=OFFSETS_TOPIC)], allow_auto_topic_creation=True)
+    (topic,) = (await client.call(request, MetadataResponse, 12)).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await served.broker.topics() == []

@@ -169,19 +169,19 @@ async def test_one_group_is_read(client: Client, topic_id: UUID, version: int) -
     request = commit_request("orders", {0: 10}, metadata="a note")
     request.topics[0].partitions[0].committed_leader_epoch = 3
     await commit(client, request)
-    asked = [
+    requests = [
         OffsetFetchRequestTopic(name="orders", partition_indexes=[0, 1, 99]),
         OffsetFetchRequestTopic(name="unknown", partition_indexes=[0]),
     ]
-    answer = await client.call(OffsetFetchRequest(group_id="g", topics=asked), OffsetFetchResponse, version)
+    answer = await client.call(OffsetFetchRequest(group_id="g", topics=requests), OffsetFetchResponse, version)
     assert answer.error_code == ErrorCode.NONE
     epoch = 3 if version >= 5 else -1
-    found = [
+    results = [
         (topic.name, part.partition_index, part.committed_offset, part.committed_leader_epoch, part.metadata)
         for topic in answer.topics
         for part in topic.partitions
     ]
-    assert found == [
+    assert results == [
         ("orders", 0, 10, epoch, "a note"),
         ("orders", 1, -1, -1, ""),
         ("orders", 99, -1, -1, ""),
@@ -221,18 +221,18 @@ async def test_several_groups_are_read_each_on_its_own(client: Client, topic_id:
     answer = await client.call(request, OffsetFetchResponse, version)
     assert [group.group_id for group in answer.groups] == [group.group_id for group in groups]
     assert [group.error_code for group in answer.groups] == [0, 0, ErrorCode.INVALID_GROUP_ID, 0, 0]
-    found = [
+    results = [
         [(t.name, t.topic_id, [(p.partition_index, p.committed_offset, p.error_code) for p in t.partitions])]
         for group in answer.groups
         for t in group.topics
     ]
     named = ("orders", ZERO_UUID) if version < 10 else ("", topic_id)
-    assert found == [[(*named, [(0, 10, 0), (1, -1, 0)])], [(*named, [(1, 20, 0)])]]
+    assert results == [[(*named, [(0, 10, 0), (1, -1, 0)])], [(*named, [(1, 20, 0)])]]
 
 
 async def test_an_unknown_topic_id_is_said_of_its_partitions(client: Client, topic_id: UUID) -> None:
-    asked = [OffsetFetchRequestTopics(topic_id=each, partition_indexes=[0]) for each in (NOBODY, topic_id)]
-    answer = await fetch_one(client, OffsetFetchRequestGroup(group_id="g", topics=asked), 10)
+    requests = [OffsetFetchRequestTopics(topic_id=each, partition_indexes=[0]) for each in (NOBODY, topic_id)]
+    answer = await fetch_one(client, OffsetFetchRequestGroup(group_id="g", topics=requests), 10)
     assert [(t.topic_id, t.partitions[0].error_code) for t in answer.topics] == [
         (NOBODY, ErrorCode.UNKNOWN_TOPIC_ID),
         (topic_id, 0),
@@ -268,8 +268,8 @@ async def test_a_topic_id_that_can_not_be_looked_up_now_is_asked_for_again(
         raise Unavailable("the store is away")
 
     monkeypatch.setattr(served.broker.catalog, "find_by_id", away)
-    asked = OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[0])
-    group = await fetch_one(client, OffsetFetchRequestGroup(group_id="g", topics=[asked]), 10)
+    request = OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[0])
+    group = await fetch_one(client, OffsetFetchRequestGroup(group_id="g", topics=[request]), 10)
     assert (group.error_code, group.topics) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
 
 
@@ -353,7 +353,7 @@ async def test_offsets_are_committed_in_the_order_of_their_requests(served: Serv
         await client.send(commit_request("orders", {0: offset}, group_id="other"), 9)
     for _ in range(50):
         await client.receive(OffsetCommitResponse, 9)
-    found = await served.broker.groups.fetch({"other": None})
-    offsets = found["other"]
+    result = await served.broker.groups.fetch({"other": None})
+    offsets = result["other"]
     assert not isinstance(offsets, Exception)
     assert offsets[TopicPartition("orders", 0)].offset == 49

@@ -44,8 +44,8 @@ async def test_every_version_changes_what_is_named_and_nothing_else(
     client: Client, served: Served, version: int
 ) -> None:
     await create_topic(client, "orders", configs=[("retention.ms", "5000"), ("segment.bytes", "1000")])
-    asked = resource(TOPIC, "orders", (SET, "retention.bytes", "7"), (DELETE, "segment.bytes", None))
-    (done,) = await alter(client, asked, version=version)
+    request = resource(TOPIC, "orders", (SET, "retention.bytes", "7"), (DELETE, "segment.bytes", None))
+    (done,) = await alter(client, request, version=version)
     assert (done.error_code, done.error_message) == (ErrorCode.NONE, None)
     assert await overrides(served) == {"retention.ms": "5000", "retention.bytes": "7"}
 
@@ -136,8 +136,8 @@ async def test_what_makes_no_sense_is_refused_with_a_reason_and_changes_nothing(
 ) -> None:
     await create_topic(client, "orders", configs=[("retention.ms", "5000")])
     await create_topic(client, "good")
-    asked, code = REFUSED[what]
-    bad, good = await alter(client, asked, resource(TOPIC, "good", (SET, "retention.ms", "9")))
+    request, code = REFUSED[what]
+    bad, good = await alter(client, request, resource(TOPIC, "good", (SET, "retention.ms", "9")))
     assert (bad.error_code, good.error_code) == (code, ErrorCode.NONE)
     assert bad.error_message
     assert await overrides(served) == {"retention.ms": "5000"}

@@ -82,17 +82,17 @@ def send(member: Member, trouble: Trouble) -> list[object]:
             "retry.backoff.ms": 200,
         }
     )
-    told: list[object] = []
+    results: list[object] = []
 
     def produce(name: TopicPartition, value: bytes) -> None:
-        producer.produce(TOPIC, value, partition=name.partition, on_delivery=lambda error, _: told.append(error))
+        producer.produce(TOPIC, value, partition=name.partition, on_delivery=lambda error, _: results.append(error))
 
     produce(UNSURE, b"0")
     assert trouble.has_begun.wait(PATIENT_S)
     for number in range(COUNT):
         produce(MOVED, b"%d" % number)
     assert producer.flush(PATIENT_S) == 0
-    return told
+    return results
 
 
 async def test_after_a_gap_everything_is_stored_once_and_in_order() -> None:
@@ -103,16 +103,16 @@ async def test_after_a_gap_everything_is_stored_once_and_in_order() -> None:
         member.broker.append = trouble.append  # type: ignore[method-assign]
         member.broker.acknowledge = trouble.acknowledge  # type: ignore[method-assign]
         assert await asyncio.to_thread(send, member, trouble) == [None] * (COUNT + 1)
-        found = await read_all(member.broker, TOPIC, 2)
+        result = await read_all(member.broker, TOPIC, 2)
     assert trouble.is_refused
     assert trouble.is_untold
-    assert list(found[UNSURE].values()) == [b"0"]
-    assert list(found[MOVED].values()) == [b"%d" % number for number in range(COUNT)]
+    assert list(result[UNSURE].values()) == [b"0"]
+    assert list(result[MOVED].values()) == [b"%d" % number for number in range(COUNT)]
     assert set(trouble.refusals) == {PredecessorRefused}
     assert trouble.epochs == {0}
 
 
 def test_of_a_gap_at_another_agent_it_is_known_that_the_batch_was_not_stored() -> None:
     error = PredecessorRefused(MOVED, producer_id=7, awaited=1, got=2)
-    told = error_from_code(error_code(error), str(error), at="127.0.0.1:9092", what=MOVED)
-    assert (type(told), str(told)) == (PredecessorRefused, str(error))
+    result = error_from_code(error_code(error), str(error), at="127.0.0.1:9092", what=MOVED)
+    assert (type(result), str(result)) == (PredecessorRefused, str(error))

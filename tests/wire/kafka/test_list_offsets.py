@@ -20,13 +20,13 @@ async def ask(
     client: Client, *times: int, version: int = 11, topic: str = "orders", partition: int = 0, epoch: int = -1
 ) -> list[ListOffsetsPartitionResponse]:
     """One request per time, because a partition may stand in a request only once."""
-    found = []
+    results = []
     for timestamp in times:
         part = ListOffsetsPartition(partition_index=partition, timestamp=timestamp, current_leader_epoch=epoch)
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[part])])
         answer = await client.call(request, ListOffsetsResponse, version)
-        found.append(answer.topics[0].partitions[0])
-    return found
+        results.append(answer.topics[0].partitions[0])
+    return results
 
 
 @pytest.fixture
@@ -52,20 +52,20 @@ async def test_every_version_knows_both_ends_and_times(filled: Client, version: 
 async def test_a_time_finds_the_first_record_at_or_after_it(
     filled: Client, time: int, offset: int, timestamp: int
 ) -> None:
-    (found,) = await ask(filled, time)
-    assert (found.offset, found.timestamp) == (offset, timestamp)
+    (result,) = await ask(filled, time)
+    assert (result.offset, result.timestamp) == (offset, timestamp)
 
 
 async def test_the_largest_timestamp_is_found_where_it_is(filled: Client) -> None:
-    (found,) = await ask(filled, -3)
-    assert (found.offset, found.timestamp) == (3, 500)
+    (result,) = await ask(filled, -3)
+    assert (result.offset, result.timestamp) == (3, 500)
 
 
 async def test_an_empty_log_has_ends_and_nothing_else(client: Client) -> None:
     await create_topic(client, "orders")
     latest, earliest, largest, at_time = await ask(client, -1, -2, -3, 0)
     assert (latest.offset, earliest.offset, largest.offset, at_time.offset) == (0, 0, -1, -1)
-    assert {found.error_code for found in (latest, earliest, largest, at_time)} == {ErrorCode.NONE}
+    assert {each.error_code for each in (latest, earliest, largest, at_time)} == {ErrorCode.NONE}
 
 
 async def test_what_is_local_is_everything_and_nothing_is_tiered(filled: Client) -> None:
@@ -75,8 +75,8 @@ async def test_what_is_local_is_everything_and_nothing_is_tiered(filled: Client)
 
 @pytest.mark.parametrize(("timestamp", "version"), [(-3, 6), (-4, 7), (-5, 8), (-6, 10), (-7, 11), (-(2**63), 11)])
 async def test_a_special_time_before_its_version_is_unsupported(filled: Client, timestamp: int, version: int) -> None:
-    (found,) = await ask(filled, timestamp, version=version)
-    assert (found.error_code, found.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+    (result,) = await ask(filled, timestamp, version=version)
+    assert (result.error_code, result.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
 
 
 async def test_what_is_not_there_is_unknown(filled: Client) -> None:
@@ -90,7 +90,7 @@ async def test_another_leader_epoch_is_refused(filled: Client) -> None:
     (stale,) = await ask(filled, -1, epoch=known.leader_epoch - 1)
     (ahead,) = await ask(filled, -1, epoch=known.leader_epoch + 1)
     (right,) = await ask(filled, -1, epoch=known.leader_epoch)
-    assert [found.error_code for found in (stale, ahead, right)] == [
+    assert [each.error_code for each in (stale, ahead, right)] == [
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.NONE,
@@ -101,7 +101,7 @@ async def test_a_partition_named_twice_is_refused(filled: Client) -> None:
     part = ListOffsetsPartition(partition_index=0, timestamp=-1)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="orders", partitions=[part, part])])
     answer = await filled.call(request, ListOffsetsResponse, 7)
-    assert [found.error_code for found in answer.topics[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
+    assert [each.error_code for each in answer.topics[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
 
 
 async def test_a_replica_id_changes_nothing(filled: Client) -> None:
@@ -109,4 +109,4 @@ async def test_a_replica_id_changes_nothing(filled: Client) -> None:
     part = ListOffsetsPartition(partition_index=0, timestamp=-1)
     request = ListOffsetsRequest(replica_id=0, topics=[ListOffsetsTopic(name="orders", partitions=[part])])
     answer = await filled.call(request, ListOffsetsResponse, 7)
-    assert [(found.error_code, found.offset) for found in answer.topics[0].partitions] == [(ErrorCode.NONE, 5)]
+    assert [(each.error_code, each.offset) for each in answer.topics[0].partitions] == [(ErrorCode.NONE, 5)]

@@ -53,10 +53,10 @@ async def test_clients_are_told_the_address_of_the_listener_that_they_came_throu
             assert [(each.host, each.port) for each in metadata.brokers] == [address]
             cluster = await client.call(DescribeClusterRequest(endpoint_type=1), DescribeClusterResponse, 1)
             assert [(each.host, each.port) for each in cluster.brokers] == [address]
-            found = await client.call(
+            result = await client.call(
                 FindCoordinatorRequest(key_type=1, coordinator_keys=["t"]), FindCoordinatorResponse, 4
             )
-            assert [(each.host, each.port) for each in found.coordinators] == [address]
+            assert [(each.host, each.port) for each in result.coordinators] == [address]
             await client.close()
 
 

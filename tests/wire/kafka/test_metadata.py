@@ -44,11 +44,11 @@ async def test_every_version_describes_a_topic(client: Client, served: Served, v
         assert answer.controller_id == broker.node_id
     if version >= 2:
         assert answer.cluster_id
-    (found,) = answer.topics
-    assert (found.error_code, found.name, found.is_internal) == (ErrorCode.NONE, "orders", False)
-    assert found.topic_id == (topic.topic_id if version >= 10 else UUID(int=0))
-    assert [part.partition_index for part in found.partitions] == [0, 1, 2]
-    for part in found.partitions:
+    (result,) = answer.topics
+    assert (result.error_code, result.name, result.is_internal) == (ErrorCode.NONE, "orders", False)
+    assert result.topic_id == (topic.topic_id if version >= 10 else UUID(int=0))
+    assert [part.partition_index for part in result.partitions] == [0, 1, 2]
+    for part in result.partitions:
         assert part.error_code == ErrorCode.NONE
         assert part.leader_id == broker.node_id
         assert part.replica_nodes == part.isr_nodes == [broker.node_id]

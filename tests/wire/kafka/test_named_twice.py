@@ -23,8 +23,8 @@ async def test_batches_for_one_partition_get_offsets_in_their_order(orders: Clie
     if not within_a_topic:
         request.topic_data += produce_request("orders", parts[1]).topic_data
     answer = await orders.call(request, ProduceResponse, 9)
-    found = [part for topic in answer.responses for part in topic.partition_responses]
-    assert [(part.error_code, part.base_offset) for part in found] == [(ErrorCode.NONE, 0), (ErrorCode.NONE, 2)]
+    results = [part for topic in answer.responses for part in topic.partition_responses]
+    assert [(part.error_code, part.base_offset) for part in results] == [(ErrorCode.NONE, 0), (ErrorCode.NONE, 2)]
 
 
 async def test_a_batch_that_comes_twice_in_one_request_is_stored_once(orders: Client) -> None:

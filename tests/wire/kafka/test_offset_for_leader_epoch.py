@@ -32,14 +32,14 @@ async def epoch(client: Client, served: Served) -> int:
 
 @pytest.mark.parametrize("version", [2, 3, 4])
 async def test_the_current_epoch_ends_at_the_end_of_the_log(client: Client, epoch: int, version: int) -> None:
-    found = await ask(client, epoch, version=version)
-    assert (found.error_code, found.leader_epoch, found.end_offset) == (ErrorCode.NONE, epoch, 3)
+    result = await ask(client, epoch, version=version)
+    assert (result.error_code, result.leader_epoch, result.end_offset) == (ErrorCode.NONE, epoch, 3)
 
 
 async def test_an_epoch_that_never_was_has_no_end(client: Client, epoch: int) -> None:
-    for asked in (epoch + 1, -1):
-        found = await ask(client, asked)
-        assert (found.error_code, found.leader_epoch, found.end_offset) == (ErrorCode.NONE, -1, -1)
+    for request in (epoch + 1, -1):
+        result = await ask(client, request)
+        assert (result.error_code, result.leader_epoch, result.end_offset) == (ErrorCode.NONE, -1, -1)
 
 
 async def test_whoever_knows_another_leader_is_refused(client: Client, epoch: int) -> None:
@@ -58,4 +58,4 @@ async def test_a_replica_id_changes_nothing(client: Client, epoch: int) -> None:
         replica_id=1, topics=[OffsetForLeaderTopic(topic="orders", partitions=[part])]
     )
     answer = await client.call(request, OffsetForLeaderEpochResponse, 4)
-    assert [found.end_offset for found in answer.topics[0].partitions] == [3]
+    assert [each.end_offset for each in answer.topics[0].partitions] == [3]

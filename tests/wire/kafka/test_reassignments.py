@@ -27,13 +27,13 @@ from tests.wire.kafka.talk import Client, Served, create_topic
 async def reassign(
     client: Client, topic: str, *parts: tuple[int, list[int] | None], version: int = 1
 ) -> list[tuple[int, int]]:
-    asked = [ReassignablePartition(partition_index=number, replicas=replicas) for number, replicas in parts]
-    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=topic, partitions=asked)])
+    requests = [ReassignablePartition(partition_index=number, replicas=replicas) for number, replicas in parts]
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=topic, partitions=requests)])
     answer = await client.call(request, AlterPartitionReassignmentsResponse, version)
     assert answer.error_code == ErrorCode.NONE
-    (told,) = answer.responses
-    assert all((part.error_message is None) == (part.error_code == 0) for part in told.partitions)
-    return [(part.partition_index, part.error_code) for part in told.partitions]
+    (result,) = answer.responses
+    assert all((part.error_message is None) == (part.error_code == 0) for part in result.partitions)
+    return [(part.partition_index, part.error_code) for part in result.partitions]
 
 
 @pytest.mark.parametrize("version", range(2))
@@ -42,7 +42,7 @@ async def test_a_partition_is_already_where_it_can_be_and_goes_nowhere_else(
 ) -> None:
     await create_topic(client, "orders", partitions=2)
     node = served.broker.node_id
-    asked: list[tuple[int, list[int] | None]] = [
+    requests: list[tuple[int, list[int] | None]] = [
         (0, [node]),
         (1, [99]),
         (1, []),
@@ -50,7 +50,7 @@ async def test_a_partition_is_already_where_it_can_be_and_goes_nowhere_else(
         (0, None),
         (7, [node]),
     ]
-    assert await reassign(client, "orders", *asked, version=version) == [
+    assert await reassign(client, "orders", *requests, version=version) == [
         (0, ErrorCode.NONE),
         (1, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (1, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
@@ -84,8 +84,8 @@ async def test_there_is_one_directory_and_all_partitions_are_in_it(
         ]
     )
     answer = await client.call(request, AlterReplicaLogDirsResponse, version)
-    told = [(topic.topic_name, part.error_code) for topic in answer.results for part in topic.partitions]
-    assert told == [
+    results = [(topic.topic_name, part.error_code) for topic in answer.results for part in topic.partitions]
+    assert results == [
         ("orders", ErrorCode.NONE),
         ("orders", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),

@@ -60,10 +60,10 @@ async def test_a_range_that_another_agent_can_not_read_is_named_by_every_agent(t
     async for meta in team.objects.list("segments/"):
         await team.objects.delete(meta.key)
     for member in team.members:
-        wanted = PartitionFetch(name, 0, MANY_BYTES)
-        (found,) = await member.broker.records.read([wanted], max_bytes=MANY_BYTES, min_bytes=0, max_wait_s=0)
-        assert isinstance(found.error, DamagedRecords)
-        assert f"partition={name} offsets=[0,1) key=segments/" in str(found.error)
+        request = PartitionFetch(name, 0, MANY_BYTES)
+        (result,) = await member.broker.records.read([request], max_bytes=MANY_BYTES, min_bytes=0, max_wait_s=0)
+        assert isinstance(result.error, DamagedRecords)
+        assert f"partition={name} offsets=[0,1) key=segments/" in str(result.error)
 
 
 # --- publishing
@@ -82,8 +82,8 @@ async def test_every_agent_publishes_to_every_partition_and_every_agent_reads_al
             assert receipt.offset is not None
             assert stored[TopicPartition("orders", receipt.partition)][receipt.offset] == record.value
     for member in team.members:
-        found = await read_all(member.broker, "orders", PARTITIONS)
-        assert Counter(value for values in found.values() for value in values.values()) == expected
+        result = await read_all(member.broker, "orders", PARTITIONS)
+        assert Counter(value for values in result.values() for value in values.values()) == expected
     assert sum(member.peers.appends for member in team.members) > 0
 
 
@@ -111,9 +111,9 @@ async def test_many_calls_at_once_to_one_foreign_partition_each_get_their_own_of
         return receipt.offset, value
 
     member.peers.to_lose = 20
-    told = await asyncio.gather(*(publish(number) for number in range(200)))
+    result = await asyncio.gather(*(publish(number) for number in range(200)))
     stored = (await read_all(member.broker, "orders", PARTITIONS))[name]
-    assert dict(told) == stored
+    assert dict(result) == stored
     assert sorted(stored) == list(range(200))
 
 
@@ -210,8 +210,8 @@ async def test_buffered_is_answered_without_an_offset_where_another_agent_leads_
     record = NewRecord(b"a", partition=name.partition)
     answers = await member.broker.records.publish("orders", [record], acks=Acks.BUFFERED, timeout_s=PATIENT_S)
     assert [receipt.offset for receipt in receipts(answers)] == [None]
-    wanted = [PartitionFetch(name, 0, MANY_BYTES)]
-    (got,) = await member.broker.records.read(wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=PATIENT_S)
+    requests = [PartitionFetch(name, 0, MANY_BYTES)]
+    (got,) = await member.broker.records.read(requests, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=PATIENT_S)
     assert [each.value for each in records_of(got.records)] == [b"a"]
     assert member.broker.records.buffered_acks.lost_records == 0
 
@@ -239,7 +239,7 @@ async def test_stored_at_another_agent_is_flushed_soon_and_looked_for_once_for_a
 
 async def test_a_key_is_the_same_key_at_every_agent(team: Team) -> None:
     records = to_all("once", each=2)
-    told = [
+    responses = [
         [
             receipt[:2]
             for receipt in receipts(
@@ -250,9 +250,9 @@ async def test_a_key_is_the_same_key_at_every_agent(team: Team) -> None:
         ]
         for member in team.members
     ]
-    assert told[0] == told[1] == told[2]
-    found = await read_all(team.members[0].broker, "orders", PARTITIONS)
-    assert sum(len(values) for values in found.values()) == len(records)
+    assert responses[0] == responses[1] == responses[2]
+    result = await read_all(team.members[0].broker, "orders", PARTITIONS)
+    assert sum(len(values) for values in result.values()) == len(records)
     for member in team.members:
         answers = await member.broker.records.publish(
             "orders", to_all("other", each=2), acks=Acks.WAL, idempotency_key="payment-7", timeout_s=PATIENT_S
@@ -267,13 +267,13 @@ async def test_a_read_wakes_for_a_record_in_any_partition_wherever_it_is_led(tea
     reader = team.members[0].broker.records
     offsets = dict.fromkeys(ALL, 0)
     for name in ALL:
-        wanted = [PartitionFetch(each, offsets[each], MANY_BYTES) for each in ALL]
-        reading = asyncio.ensure_future(reader.read(wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=PATIENT_S))
+        requests = [PartitionFetch(each, offsets[each], MANY_BYTES) for each in ALL]
+        reading = asyncio.ensure_future(reader.read(requests, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=PATIENT_S))
         record = NewRecord(str(name).encode(), partition=name.partition)
         await team.members[1].broker.records.publish("orders", [record], acks=Acks.WAL, timeout_s=PATIENT_S)
-        found = await reading
-        assert [got.name for got in found] == ALL
-        assert [(got.name, [r.value for r in records_of(got.records)]) for got in found if got.records] == [
+        result = await reading
+        assert [got.name for got in result] == ALL
+        assert [(got.name, [r.value for r in records_of(got.records)]) for got in result if got.records] == [
             (name, [str(name).encode()])
         ]
         offsets[name] += 1
@@ -283,9 +283,9 @@ async def test_a_read_that_is_given_up_leaves_nothing_running(team: Team) -> Non
     member = team.members[0]
     await read_all(member.broker, "orders", PARTITIONS)
     before = {task.get_name() for task in asyncio.all_tasks() if not task.get_name().startswith("kafka-")}
-    wanted = [PartitionFetch(name, 0, MANY_BYTES) for name in ALL]
+    requests = [PartitionFetch(name, 0, MANY_BYTES) for name in ALL]
     reading = asyncio.ensure_future(
-        member.broker.records.read(wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=PATIENT_S)
+        member.broker.records.read(requests, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=PATIENT_S)
     )
     polls = [each.server for each in team.members[1:]]
     await until(
@@ -304,8 +304,8 @@ async def test_a_read_that_is_given_up_leaves_nothing_running(team: Team) -> Non
 async def test_an_offset_that_is_not_there_is_told_by_whoever_is_asked(team: Team) -> None:
     for member in team.members:
         for name in (ALL[0], ALL[1], ALL[2]):
-            wanted = [PartitionFetch(name, 77, MANY_BYTES)]
-            (got,) = await member.broker.records.read(wanted, max_bytes=1000, min_bytes=1, max_wait_s=PATIENT_S)
+            requests = [PartitionFetch(name, 77, MANY_BYTES)]
+            (got,) = await member.broker.records.read(requests, max_bytes=1000, min_bytes=1, max_wait_s=PATIENT_S)
             assert isinstance(got.error, OffsetOutOfRange)
         with pytest.raises(UnknownTopic):
             await member.broker.records.latest(TopicPartition("orders", PARTITIONS))
@@ -315,11 +315,11 @@ async def test_limits_hold_for_the_whole_answer(team: Team) -> None:
     member = team.members[0]
     records = [NewRecord(b"x" * 1000, partition=number) for number in range(PARTITIONS)]
     await member.broker.records.publish("orders", records, acks=Acks.WAL, timeout_s=PATIENT_S)
-    wanted = [PartitionFetch(name, 0, MANY_BYTES) for name in ALL]
+    requests = [PartitionFetch(name, 0, MANY_BYTES) for name in ALL]
     for limit, most in ((1, 1), (3000, 2), (MANY_BYTES, PARTITIONS)):
-        found = await member.broker.records.read(wanted, max_bytes=limit, min_bytes=1, max_wait_s=PATIENT_S)
-        assert 1 <= sum(bool(got.records) for got in found) <= most
-        assert limit == 1 or sum(got.size_bytes for got in found) <= limit
+        result = await member.broker.records.read(requests, max_bytes=limit, min_bytes=1, max_wait_s=PATIENT_S)
+        assert 1 <= sum(bool(got.records) for got in result) <= most
+        assert limit == 1 or sum(got.size_bytes for got in result) <= limit
 
 
 async def test_ends_and_times_are_told_by_any_agent(team: Team) -> None:
@@ -334,9 +334,9 @@ async def test_ends_and_times_are_told_by_any_agent(team: Team) -> None:
         for name in ALL:
             assert (await member.broker.records.earliest(name)).offset == 0
             assert (await member.broker.records.latest(name)).offset == 3
-            found = await member.broker.records.at_time(name, start_ms + 1)
-            assert found is not None
-            assert (found.offset, found.timestamp_ms) == (1, start_ms + 1)
+            result = await member.broker.records.at_time(name, start_ms + 1)
+            assert result is not None
+            assert (result.offset, result.timestamp_ms) == (1, start_ms + 1)
             assert await member.broker.records.at_time(name, start_ms + 3) is None
 
 
@@ -346,9 +346,9 @@ async def test_ends_and_times_are_told_by_any_agent(team: Team) -> None:
 async def test_groups_are_listed_described_moved_and_deleted_at_any_agent(team: Team) -> None:
     groups = [f"group-{number}" for number in range(12)]
     for number, group in enumerate(groups):
-        asked = team.members[number % 3].broker.records
-        told = await asked.commit(group, {ALL[0]: OffsetToCommit(offset=number, metadata="here")})
-        assert told == {ALL[0]: None}
+        request = team.members[number % 3].broker.records
+        result = await request.commit(group, {ALL[0]: OffsetToCommit(offset=number, metadata="here")})
+        assert result == {ALL[0]: None}
     for member in team.members:
         records = member.broker.records
         assert [group.group_id for group in await records.groups()] == sorted(groups)
@@ -398,6 +398,6 @@ async def test_a_group_commits_what_it_can_and_says_what_it_cannot(team: Team) -
     nowhere = TopicPartition("nowhere", 0)
     for member in team.members:
         offsets = {ALL[0]: OffsetToCommit(offset=1), nowhere: OffsetToCommit(offset=1)}
-        told = await member.broker.records.commit("mixed", offsets)
-        assert told[ALL[0]] is None
-        assert told[nowhere] is not None
+        result = await member.broker.records.commit("mixed", offsets)
+        assert result[ALL[0]] is None
+        assert result[nowhere] is not None

@@ -47,7 +47,7 @@ async def publish_around(
     team: Team, event: Callable[[Team], Awaitable[None]], *, acks: Acks = Acks.WAL, keyed: bool = False
 ) -> Told:
     """Publish through the first agent before, while and after it happens."""
-    told: Told = []
+    results: Told = []
     under_way = asyncio.Event()
 
     async def publisher(number: int) -> None:
@@ -60,8 +60,8 @@ async def publish_around(
                 idempotency_key=f"{number}/{turn}" if keyed else None,
                 timeout_s=PATIENT_S,
             )
-            told.extend(zip(records, answers, strict=True))
-            if len(told) >= PUBLISHERS * BEFORE * PARTITIONS:
+            results.extend(zip(records, answers, strict=True))
+            if len(results) >= PUBLISHERS * BEFORE * PARTITIONS:
                 under_way.set()
 
     async with asyncio.TaskGroup() as work:
@@ -69,17 +69,17 @@ async def publish_around(
             work.create_task(publisher(number))
         await under_way.wait()
         await event(team)
-    return told
+    return results
 
 
 async def check_once(team: Team, told: Told) -> None:
     """Every receipt's record is at its offset, and nothing is stored twice."""
-    found = await read_all(team.members[0].broker, "orders", PARTITIONS)
+    result = await read_all(team.members[0].broker, "orders", PARTITIONS)
     for record, answer in told:
         if isinstance(answer, Receipt):
             assert answer.offset is not None
-            assert found[TopicPartition("orders", answer.partition)][answer.offset] == record.value
-    counted = Counter(value for values in found.values() for value in values.values())
+            assert result[TopicPartition("orders", answer.partition)][answer.offset] == record.value
+    counted = Counter(value for values in result.values() for value in values.values())
     assert {value: count for value, count in counted.items() if count > 1} == {}
     assert set(counted) <= {record.value for record, _ in told}
 
@@ -89,15 +89,15 @@ async def test_what_is_published_through_a_leader_that_goes_is_stored_once_and_n
     team: Team, event: Callable[[Team], Awaitable[None]]
 ) -> None:
     assert await team.led_by(team.members[1], "orders"), "nobody to lose"
-    told = await publish_around(team, event)
-    assert [answer for _, answer in told if not isinstance(answer, Receipt)] == []
-    assert len(told) == PUBLISHERS * (BEFORE + AFTER) * PARTITIONS
-    await check_once(team, told)
+    result = await publish_around(team, event)
+    assert [answer for _, answer in result if not isinstance(answer, Receipt)] == []
+    assert len(result) == PUBLISHERS * (BEFORE + AFTER) * PARTITIONS
+    await check_once(team, result)
     assert team.members[0].peers.appends > 0
 
 
 async def test_whole_batches_in_flight_to_a_leader_that_dies_are_stored_once_and_in_order(team: Team) -> None:
-    told: Told = []
+    results: Told = []
     turns, each = 30, 7
 
     async def publisher(name: TopicPartition) -> None:
@@ -107,7 +107,7 @@ async def test_whole_batches_in_flight_to_a_leader_that_dies_are_stored_once_and
             answers = await team.members[0].broker.records.publish_batches(
                 name, batches, acks=Acks.WAL, timeout_s=PATIENT_S
             )
-            told.extend((NewRecord(value), answer) for value, answer in zip(values, answers, strict=True))
+            results.extend((NewRecord(value), answer) for value, answer in zip(values, answers, strict=True))
             if turn == turns // 3:
                 under_way.set()
 
@@ -117,31 +117,31 @@ async def test_whole_batches_in_flight_to_a_leader_that_dies_are_stored_once_and
             work.create_task(publisher(name))
         await under_way.wait()
         await kill(team)
-    await check_once(team, told)
-    found = await read_all(team.members[0].broker, "orders", PARTITIONS)
+    await check_once(team, results)
+    result = await read_all(team.members[0].broker, "orders", PARTITIONS)
     for name in await team.led_by(team.members[2], "orders"):
         expected = [b"%d/%d/%d" % (name.partition, t, n) for t in range(turns) for n in range(each)]
-        assert list(found[name].values()) == expected
-    errors = [answer for _, answer in told if not isinstance(answer, Receipt)]
+        assert list(result[name].values()) == expected
+    errors = [answer for _, answer in results if not isinstance(answer, Receipt)]
     assert errors == []
 
 
 async def test_answers_lost_on_top_of_a_dead_leader_store_nothing_twice(team: Team) -> None:
     team.members[0].peers.to_lose = 100
-    told = await publish_around(team, kill)
-    assert [answer for _, answer in told if not isinstance(answer, Receipt)] == []
+    result = await publish_around(team, kill)
+    assert [answer for _, answer in result if not isinstance(answer, Receipt)] == []
     assert team.members[0].peers.to_lose == 0
-    await check_once(team, told)
+    await check_once(team, result)
 
 
 async def test_a_key_is_recognised_by_whoever_leads_after_its_leader_died(team: Team) -> None:
-    told = await publish_around(team, kill, keyed=True)
-    await check_once(team, told)
+    result = await publish_around(team, kill, keyed=True)
+    await check_once(team, result)
     again = team.members[2].broker.records
     for number in range(PUBLISHERS):
         for turn in range(BEFORE + AFTER):
             records = [NewRecord(b"%d/%d/%d" % (number, turn, each), partition=each) for each in range(PARTITIONS)]
-            before = {record.value: answer for record, answer in told}
+            before = {record.value: answer for record, answer in result}
             answers = receipts(
                 await again.publish(
                     "orders", records, acks=Acks.WAL, idempotency_key=f"{number}/{turn}", timeout_s=PATIENT_S
@@ -149,16 +149,16 @@ async def test_a_key_is_recognised_by_whoever_leads_after_its_leader_died(team: 
             )
             expected = receipts([before[record.value] for record in records])
             assert [answer[:2] for answer in answers] == [answer[:2] for answer in expected]
-    await check_once(team, told)
+    await check_once(team, result)
 
 
 async def test_stored_holds_after_the_leader_died_while_it_was_waited_for(team: Team) -> None:
-    told = await publish_around(team, kill, acks=Acks.STORED)
-    assert [answer for _, answer in told if not isinstance(answer, Receipt)] == []
-    await check_once(team, told)
+    result = await publish_around(team, kill, acks=Acks.STORED)
+    assert [answer for _, answer in result if not isinstance(answer, Receipt)] == []
+    await check_once(team, result)
     topic = await team.members[0].broker.topic("orders")
     flushed = {each.partition.partition: each.flushed_end for each in await team.metadata.partitions([topic.topic_id])}
-    for _, answer in told:
+    for _, answer in result:
         assert isinstance(answer, Receipt)
         assert answer.offset is not None
         assert answer.offset < flushed[answer.partition]
@@ -174,11 +174,11 @@ async def test_readers_go_on_with_the_next_leader_and_miss_nothing(
     async def reader() -> None:
         offsets = dict.fromkeys(ALL, 0)
         while len(seen) < total:
-            wanted = [PartitionFetch(name, offsets[name], MANY_BYTES) for name in ALL]
-            found = await team.members[2].broker.records.read(
-                wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=PATIENT_S
+            requests = [PartitionFetch(name, offsets[name], MANY_BYTES) for name in ALL]
+            actual = await team.members[2].broker.records.read(
+                requests, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=PATIENT_S
             )
-            for got in found:
+            for got in actual:
                 assert got.error is None, got
                 for record in records_of(got.records):
                     if record.offset >= offsets[got.name]:
@@ -186,9 +186,9 @@ async def test_readers_go_on_with_the_next_leader_and_miss_nothing(
                         offsets[got.name] = record.offset + 1
 
     reading = asyncio.create_task(reader())
-    told = await publish_around(team, event)
+    result = await publish_around(team, event)
     await asyncio.wait_for(reading, PATIENT_S)
-    assert Counter(value for _, _, value in seen) == Counter(record.value for record, _ in told)
+    assert Counter(value for _, _, value in seen) == Counter(record.value for record, _ in result)
 
 
 async def test_a_deadline_that_ends_before_the_next_leader_is_there_is_an_error_that_says_so(team: Team) -> None:

@@ -54,7 +54,7 @@ async def serving(settings: Settings) -> AsyncIterator[Agent]:
 @pytest.fixture
 async def agents(dsn: str, tmp_path: Path) -> AsyncIterator[list[Agent]]:
     async with AsyncExitStack() as stack:
-        found = []
+        results = []
         for number in range(3):
             settings = Settings(
                 agent=AgentSettings(data=str(tmp_path / f"agent-{number}")),
@@ -67,14 +67,14 @@ async def agents(dsn: str, tmp_path: Path) -> AsyncIterator[list[Agent]]:
                 cluster=ClusterSettings(refresh_s=0.2),
                 flush=FlushSettings(check_s=0.02),
             )
-            found.append(await stack.enter_async_context(serving(settings)))
-        await until(lambda: all(len(agent.broker.agents()) == 3 for agent in found))
-        yield found
+            results.append(await stack.enter_async_context(serving(settings)))
+        await until(lambda: all(len(agent.broker.agents()) == 3 for agent in results))
+        yield results
 
 
 async def test_records_go_through_any_agent_while_one_leaves(agents: list[Agent]) -> None:
     await agents[0].broker.create_topic("orders", partitions=PARTITIONS, overrides={})
-    told: dict[bytes, tuple[int, int | None]] = {}
+    result: dict[bytes, tuple[int, int | None]] = {}
     under_way = asyncio.Event()
 
     async def publisher(number: int) -> None:
@@ -83,7 +83,7 @@ async def test_records_go_through_any_agent_while_one_leaves(agents: list[Agent]
             values = [b"%d/%d/%d" % (number, turn, each) for each in range(PARTITIONS)]
             records = [NewRecord(value, partition=each) for each, value in enumerate(values)]
             answers = await agent.broker.records.publish("orders", records, acks=Acks.WAL, timeout_s=PATIENT_S)
-            told.update((value, got[:2]) for value, got in zip(values, receipts(answers), strict=True))
+            result.update((value, got[:2]) for value, got in zip(values, receipts(answers), strict=True))
             if turn == TURNS // 3:
                 under_way.set()
 
@@ -93,10 +93,12 @@ async def test_records_go_through_any_agent_while_one_leaves(agents: list[Agent]
         await under_way.wait()
         agents[2].stop()
     for agent in agents[:2]:
-        found = await read_all(agent.broker, "orders", PARTITIONS)
-        stored = {(name.partition, offset): value for name, values in found.items() for offset, value in values.items()}
-        assert {value: stored[at[0], at[1]] for value, at in told.items() if at[1] is not None} == {
-            value: value for value in told
+        actual = await read_all(agent.broker, "orders", PARTITIONS)
+        stored = {
+            (name.partition, offset): value for name, values in actual.items() for offset, value in values.items()
         }
-        assert Counter(stored.values()) == Counter(list(told))
+        assert {value: stored[at[0], at[1]] for value, at in result.items() if at[1] is not None} == {
+            value: value for value in result
+        }
+        assert Counter(stored.values()) == Counter(list(result))
     assert sum(agent.broker.records.delivery.forwarded for agent in agents) > 0

@@ -78,8 +78,8 @@ async def test_the_replication_factor_that_was_asked_for_is_told_wherever_tools_
 ) -> None:
     await create(client, factor)
     count, own = max(factor, 1), served.broker.node_id
-    asked = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
-    (topic,) = (await client.call(asked, MetadataResponse, 12)).topics
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
+    (topic,) = (await client.call(request, MetadataResponse, 12)).topics
     pages = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="orders")], response_partition_limit=10)
     (page,) = (await client.call(pages, DescribeTopicPartitionsResponse, 0)).topics
     told_by_metadata = [(each.isr_nodes, each.replica_nodes, each.offline_replicas) for each in topic.partitions]
@@ -90,8 +90,8 @@ async def test_the_replication_factor_that_was_asked_for_is_told_wherever_tools_
         assert len(set(nodes)) == len(nodes) == count
         assert nodes[0] == own
         assert (in_sync, offline) == (nodes, [])  # nobody is alarmed: the store makes records durable
-    told = by_name(await describe(client, TOPIC, "orders"))[FACTOR]
-    assert (told.value, told.read_only, told.config_source) == (str(count), True, DEFAULT)
+    result = by_name(await describe(client, TOPIC, "orders"))[FACTOR]
+    assert (result.value, result.read_only, result.config_source) == (str(count), True, DEFAULT)
 
 
 async def test_replacing_all_settings_of_a_topic_leaves_its_replication_factor(client: Client, served: Served) -> None:
@@ -107,9 +107,9 @@ async def test_topics_take_and_tell_settings_of_replicas_and_tiers(client: Clien
     await create_topic(client, "orders")
     (done,) = await alter(client, resource(TOPIC, "orders", *((SET, *each) for each in OF_TOPICS.items())))
     assert (done.error_code, done.error_message) == (ErrorCode.NONE, None)
-    told = by_name(await describe(client, TOPIC, "orders"))
-    assert {name: told[name].value for name in OF_TOPICS} == OF_TOPICS
-    assert {told[name].config_source for name in OF_TOPICS} == {OWN}
+    result = by_name(await describe(client, TOPIC, "orders"))
+    assert {name: result[name].value for name in OF_TOPICS} == OF_TOPICS
+    assert {result[name].config_source for name in OF_TOPICS} == {OWN}
     (gone,) = await alter(client, resource(TOPIC, "orders", *((DELETE, name, None) for name in OF_TOPICS)))
     assert gone.error_code == ErrorCode.NONE
     assert {each.config_source for each in by_name(await describe(client, TOPIC, "orders")).values()} == {DEFAULT}
@@ -119,6 +119,6 @@ async def test_brokers_take_and_tell_settings_of_replicas_and_tiers(client: Clie
     node = str(served.broker.node_id)
     (done,) = await alter(client, resource(BROKER, node, *((SET, *each) for each in OF_BROKERS.items())))
     assert (done.error_code, done.error_message) == (ErrorCode.NONE, None)
-    told = by_name(await describe(client, BROKER, node))
-    assert {name: told[name].value for name in OF_BROKERS} == OF_BROKERS
-    assert {told[name].config_source for name in OF_BROKERS} == {THIS}
+    result = by_name(await describe(client, BROKER, node))
+    assert {name: result[name].value for name in OF_BROKERS} == OF_BROKERS
+    assert {result[name].config_source for name in OF_BROKERS} == {THIS}

@@ -55,8 +55,8 @@ async def test_there_are_no_delegation_tokens(client: Client, version: int) -> N
     created = await client.call(CreateDelegationTokenRequest(), CreateDelegationTokenResponse, version)
     renewed = await client.call(RenewDelegationTokenRequest(hmac=b"x"), RenewDelegationTokenResponse, version)
     expired = await client.call(ExpireDelegationTokenRequest(hmac=b"x"), ExpireDelegationTokenResponse, version)
-    told = await client.call(DescribeDelegationTokenRequest(owners=None), DescribeDelegationTokenResponse, version)
-    codes = {created.error_code, renewed.error_code, expired.error_code, told.error_code}
+    response = await client.call(DescribeDelegationTokenRequest(owners=None), DescribeDelegationTokenResponse, version)
+    codes = {created.error_code, renewed.error_code, expired.error_code, response.error_code}
     assert codes == {ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED}
 
 

@@ -147,8 +147,8 @@ async def running(broker: Broker) -> AsyncIterator[Broker]:
 
 async def leaders(client: Client, topic: str = "orders") -> dict[int, int]:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
-    (told,) = (await client.call(request, MetadataResponse, 9)).topics
-    return {part.partition_index: part.leader_id for part in told.partitions}
+    (result,) = (await client.call(request, MetadataResponse, 9)).topics
+    return {part.partition_index: part.leader_id for part in result.partitions}
 
 
 async def until_led(pair: Pair, number: int, node: int) -> None:
@@ -164,26 +164,27 @@ async def led_and_written(pair: Pair, topic: str = "orders") -> dict[int, int]:
     """A topic with a record in each partition; who leads each of them."""
     await create_topic(pair.first.client, topic, partitions=PARTITIONS)
     await pair.second.broker.catalog.reload()
-    found = await leaders(pair.first.client, topic)
-    for number, node in found.items():
+    result = await leaders(pair.first.client, topic)
+    for number, node in result.items():
         (answer,) = await produce(pair.of(node).client, topic, (number, a_batch(b"a")))
         assert answer.error_code == ErrorCode.NONE
-    assert set(found.values()) == {pair.first.node, pair.second.node}
-    return found
+    assert set(result.values()) == {pair.first.node, pair.second.node}
+    return result
 
 
 async def replicas(client: Client) -> list[list[int]]:
     """The replicas of each partition, which are all in sync."""
     request = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
-    (told,) = (await client.call(request, MetadataResponse, 9)).topics
-    assert [part.isr_nodes for part in told.partitions] == [part.replica_nodes for part in told.partitions]
-    return [part.replica_nodes for part in told.partitions]
+    (result,) = (await client.call(request, MetadataResponse, 9)).topics
+    assert [part.isr_nodes for part in result.partitions] == [part.replica_nodes for part in result.partitions]
+    return [part.replica_nodes for part in result.partitions]
 
 
 async def reassign(client: Client, *parts: tuple[int, list[int] | None], may_change_factor: bool = True) -> list[int]:
-    asked = [ReassignablePartition(partition_index=number, replicas=replicas) for number, replicas in parts]
+    requests = [ReassignablePartition(partition_index=number, replicas=replicas) for number, replicas in parts]
     request = AlterPartitionReassignmentsRequest(
-        topics=[ReassignableTopic(name="orders", partitions=asked)], allow_replication_factor_change=may_change_factor
+        topics=[ReassignableTopic(name="orders", partitions=requests)],
+        allow_replication_factor_change=may_change_factor,
     )
     answer = await client.call(request, AlterPartitionReassignmentsResponse, 1)
     assert answer.error_code == ErrorCode.NONE
@@ -191,8 +192,10 @@ async def reassign(client: Client, *parts: tuple[int, list[int] | None], may_cha
 
 
 async def on_the_move(client: Client, *numbers: int) -> list[tuple[int, list[int], list[int]]]:
-    asked = [ListPartitionReassignmentsTopics(name="orders", partition_indexes=list(numbers))] if numbers else None
-    answer = await client.call(ListPartitionReassignmentsRequest(topics=asked), ListPartitionReassignmentsResponse, 0)
+    requests = [ListPartitionReassignmentsTopics(name="orders", partition_indexes=list(numbers))] if numbers else None
+    answer = await client.call(
+        ListPartitionReassignmentsRequest(topics=requests), ListPartitionReassignmentsResponse, 0
+    )
     assert answer.error_code == ErrorCode.NONE
     return [
         (part.partition_index, part.adding_replicas, part.removing_replicas)
@@ -219,8 +222,8 @@ class Held:
 
 
 async def test_a_partition_moves_to_the_agent_it_is_given_to_and_stays_there(pair: Pair) -> None:
-    found = await led_and_written(pair)
-    number, node = next(iter(found.items()))
+    result = await led_and_written(pair)
+    number, node = next(iter(result.items()))
     target = pair.other(node)
     assert await reassign(pair.first.client, (number, [target])) == [ErrorCode.NONE]
     await until_led(pair, number, target)
@@ -242,55 +245,55 @@ async def test_a_partition_goes_to_living_agents_and_nowhere_else(pair: Pair) ->
 
 
 async def test_the_first_of_several_agents_leads_and_their_number_is_the_replication_factor(pair: Pair) -> None:
-    found = await led_and_written(pair)
+    result = await led_and_written(pair)
     both = [pair.second.node, pair.first.node]
     fixed = await reassign(pair.first.client, (0, both), may_change_factor=False)
     assert fixed == [ErrorCode.INVALID_REPLICATION_FACTOR]
-    assert set(await reassign(pair.first.client, *((number, both) for number in found))) == {ErrorCode.NONE}
-    for number in found:
+    assert set(await reassign(pair.first.client, *((number, both) for number in result))) == {ErrorCode.NONE}
+    for number in result:
         await until_led(pair, number, pair.second.node)
     for member in (pair.first, pair.second):
         await member.broker.catalog.reload()
         assert await replicas(member.client) == [both] * PARTITIONS
     assert await reassign(pair.first.client, (0, both), may_change_factor=False) == [ErrorCode.NONE]
-    assert set(await reassign(pair.first.client, *((number, both[:1]) for number in found))) == {ErrorCode.NONE}
+    assert set(await reassign(pair.first.client, *((number, both[:1]) for number in result))) == {ErrorCode.NONE}
     assert await replicas(pair.first.client) == [both[:1]] * PARTITIONS
 
 
 async def test_agents_are_shown_in_the_order_they_were_given_in_whoever_leads(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = await led_and_written(pair)
-    number, node = next(iter(found.items()))
+    result = await led_and_written(pair)
+    number, node = next(iter(result.items()))
     held = Held(monkeypatch, pair.metadata)
-    wanted = [pair.other(node), node]
-    assert await reassign(pair.first.client, (number, wanted)) == [ErrorCode.NONE]
-    assert await on_the_move(pair.first.client) == [(number, wanted[:1], [])]
+    requests = [pair.other(node), node]
+    assert await reassign(pair.first.client, (number, requests)) == [ErrorCode.NONE]
+    assert await on_the_move(pair.first.client) == [(number, requests[:1], [])]
     for member in (pair.first, pair.second):
-        assert (await replicas(member.client))[number] == wanted
-        assert (await described_replicas(member.client))[number] == wanted
+        assert (await replicas(member.client))[number] == requests
+        assert (await described_replicas(member.client))[number] == requests
     held.gate.set()
-    await until_led(pair, number, wanted[0])
-    assert (await replicas(pair.first.client))[number] == wanted
+    await until_led(pair, number, requests[0])
+    assert (await replicas(pair.first.client))[number] == requests
 
 
 async def described_replicas(client: Client) -> list[list[int]]:
     request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="orders")], response_partition_limit=100)
-    (told,) = (await client.call(request, DescribeTopicPartitionsResponse, 0)).topics
-    return [part.replica_nodes for part in told.partitions]
+    (result,) = (await client.call(request, DescribeTopicPartitionsResponse, 0)).topics
+    return [part.replica_nodes for part in result.partitions]
 
 
 async def test_an_agent_that_drains_is_given_nothing(pair: Pair) -> None:
     await led_and_written(pair)
     await pair.first.broker.cluster_admin.drain(pair.second.node, draining=True)
     await until(lambda: pair.second.broker.cluster.is_draining and not pair.first.broker.cluster.has_successors)
-    asked = (0, [pair.second.node])
-    assert await reassign(pair.first.client, asked) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
+    request = (0, [pair.second.node])
+    assert await reassign(pair.first.client, request) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
 
 
 async def test_a_move_is_told_while_it_lasts_and_can_be_cancelled(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = await led_and_written(pair)
-    number, node = next(iter(found.items()))
+    result = await led_and_written(pair)
+    number, node = next(iter(result.items()))
     target = pair.other(node)
     held = Held(monkeypatch, pair.metadata)
     await reassign(pair.first.client, (number, [target]))
@@ -308,8 +311,8 @@ async def test_a_move_is_told_while_it_lasts_and_can_be_cancelled(pair: Pair, mo
 
 
 async def elect(client: Client, *numbers: int, kind: int = 0) -> list[int]:
-    asked = [TopicPartitions(topic="orders", partitions=list(numbers))] if numbers else None
-    request = ElectLeadersRequest(election_type=kind, topic_partitions=asked, timeout_ms=1000)
+    requests = [TopicPartitions(topic="orders", partitions=list(numbers))] if numbers else None
+    request = ElectLeadersRequest(election_type=kind, topic_partitions=requests, timeout_ms=1000)
     answer = await client.call(request, ElectLeadersResponse, 2)
     return [part.error_code for topic in answer.replica_election_results for part in topic.partition_result]
 
@@ -323,8 +326,8 @@ async def test_trouble_of_the_metadata_store_is_told_and_nothing_moves(
         raise Unavailable("the store is away")
 
     monkeypatch.setattr(pair.metadata, "pin_partitions", fail)
-    asked = [ReassignableTopic(name="orders", partitions=[ReassignablePartition(partition_index=0, replicas=[1])])]
-    request = AlterPartitionReassignmentsRequest(topics=asked)
+    requests = [ReassignableTopic(name="orders", partitions=[ReassignablePartition(partition_index=0, replicas=[1])])]
+    request = AlterPartitionReassignmentsRequest(topics=requests)
     answer = await pair.first.client.call(request, AlterPartitionReassignmentsResponse, 1)
     assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     monkeypatch.setattr(pair.metadata, "membership", fail)
@@ -341,20 +344,20 @@ async def test_trouble_of_the_metadata_store_is_told_and_nothing_moves(
 
 async def assign(client: Client, brokers: Sequence[list[int]], *, dry_run: bool = False) -> tuple[int, int]:
     """The code and the replication factor of creating a topic like this."""
-    asked = CreatableTopic(name="orders", num_partitions=-1, replication_factor=-1)
-    asked.assignments = [
+    call = CreatableTopic(name="orders", num_partitions=-1, replication_factor=-1)
+    call.assignments = [
         CreatableReplicaAssignment(partition_index=number, broker_ids=ids) for number, ids in enumerate(brokers)
     ]
-    request = CreateTopicsRequest(topics=[asked], timeout_ms=1000, validate_only=dry_run)
+    request = CreateTopicsRequest(topics=[call], timeout_ms=1000, validate_only=dry_run)
     (made,) = (await client.call(request, CreateTopicsResponse, 7)).topics
     return made.error_code, made.replication_factor
 
 
 async def test_the_first_broker_of_an_assignment_leads_the_partition(pair: Pair) -> None:
     first, second = pair.first.node, pair.second.node
-    wanted = [[second, first], [first, second], [second, first]]
-    assert await assign(pair.first.client, wanted, dry_run=True) == (ErrorCode.NONE, 2)
-    assert await assign(pair.first.client, wanted) == (ErrorCode.NONE, 2)
+    requests = [[second, first], [first, second], [second, first]]
+    assert await assign(pair.first.client, requests, dry_run=True) == (ErrorCode.NONE, 2)
+    assert await assign(pair.first.client, requests) == (ErrorCode.NONE, 2)
     assert await leaders(pair.first.client) == {0: second, 1: first, 2: second}
     more = CreatePartitionsTopic(
         name="orders", count=5, assignments=[CreatePartitionsAssignment(broker_ids=[first]) for _ in range(2)]
@@ -363,7 +366,7 @@ async def test_the_first_broker_of_an_assignment_leads_the_partition(pair: Pair)
     (grown,) = (await pair.first.client.call(request, CreatePartitionsResponse, 3)).results
     assert grown.error_code == ErrorCode.NONE
     assert await leaders(pair.first.client) == {0: second, 1: first, 2: second, 3: first, 4: first}
-    assert await replicas(pair.first.client) == [*wanted, [first], [first]]
+    assert await replicas(pair.first.client) == [*requests, [first], [first]]
 
 
 @pytest.mark.parametrize("wrong", [[], [1, 1], [99], [1, 99], [1]])
@@ -382,10 +385,10 @@ async def sizes(client: Client) -> dict[int, int]:
 
 
 async def test_sizes_of_all_agents_add_up(pair: Pair) -> None:
-    found = await led_and_written(pair)
-    told = {member.node: await sizes(member.client) for member in (pair.first, pair.second)}
-    for node, parts in told.items():
-        assert set(parts) == {number for number, leader in found.items() if leader == node}
+    actual = await led_and_written(pair)
+    result = {member.node: await sizes(member.client) for member in (pair.first, pair.second)}
+    for node, parts in result.items():
+        assert set(parts) == {number for number, leader in actual.items() if leader == node}
         assert all(size == len(a_batch(b"a")) for size in parts.values())
     await create_topic(pair.first.client, "clicks", partitions=2)
     request = DescribeLogDirsRequest(topics=None)
@@ -405,8 +408,8 @@ async def test_all_agents_have_settings_and_each_tells_its_own(pair: Pair) -> No
     answer = await pair.first.client.call(request, ListConfigResourcesResponse, 1)
     assert [each.resource_name for each in answer.config_resources] == ["1", "2"]
     both = [DescribeConfigsResource(resource_type=BROKER, resource_name=name, configuration_keys=None) for name in "12"]
-    told = await pair.second.client.call(DescribeConfigsRequest(resources=both), DescribeConfigsResponse, 4)
-    assert [each.error_code for each in told.results] == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
+    result = await pair.second.client.call(DescribeConfigsRequest(resources=both), DescribeConfigsResponse, 4)
+    assert [each.error_code for each in result.results] == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
 
 
 async def test_groups_are_told_by_their_coordinators_alone(pair: Pair) -> None:

@@ -434,10 +434,10 @@ async def test_what_is_no_tenants_business_is_denied_to_who_may_do_everything(cl
 async def test_a_tenant_is_not_told_where_records_are(cluster: Cluster) -> None:
     acme, operator = await cluster.client("ACME"), await cluster.client("INSIDE")
     request = DescribeLogDirsRequest(topics=None)
-    told = await operator.call(request, DescribeLogDirsResponse, 4)
-    assert cluster.broker.topic_admin.store in told.results[0].log_dir
-    told = await acme.call(request, DescribeLogDirsResponse, 4)
-    assert cluster.broker.topic_admin.store not in repr(told)
+    result = await operator.call(request, DescribeLogDirsResponse, 4)
+    assert cluster.broker.topic_admin.store in result.results[0].log_dir
+    result = await acme.call(request, DescribeLogDirsResponse, 4)
+    assert cluster.broker.topic_admin.store not in repr(result)
 
 
 def codes_in(struct: Any) -> Iterator[int]:
@@ -633,8 +633,8 @@ def test_the_table_agrees_with_kafkas_own_definitions() -> None:
     wrong, seen = [], 0
     for api in APIS.values():
         for message in (api.request, api.request.response_class):
-            found = [each for each in folder.iterdir() if each.name == f"{message.__name__}.json"]
-            for path in found:
+            results = [each for each in folder.iterdir() if each.name == f"{message.__name__}.json"]
+            for path in results:
                 definition = json.loads(re.sub(r"^\s*//.*$", "", path.read_text(), flags=re.MULTILINE))
                 for struct, name in tagged(definition, message.__name__):
                     seen += 1

@@ -70,9 +70,9 @@ async def latest(client: Client, topic: str, *, level: int, timestamp: int = -1)
         replica_id=-1, isolation_level=level, topics=[ListOffsetsTopic(name=topic, partitions=[part])]
     )
     answer = await client.call(request, ListOffsetsResponse, 7)
-    (told,) = answer.topics[0].partitions
-    assert told.error_code == ErrorCode.NONE
-    return told.offset
+    (result,) = answer.topics[0].partitions
+    assert result.error_code == ErrorCode.NONE
+    return result.offset
 
 
 async def until_stable(client: Client, topic: str) -> PartitionData:

@@ -54,8 +54,8 @@ async def test_every_agent_says_who_coordinates_a_transactional_id(served: Serve
     old = await client.call(FindCoordinatorRequest(key="payments", key_type=1), FindCoordinatorResponse, 2)
     assert (old.error_code, old.port) == (ErrorCode.NONE, served.port)
     many = FindCoordinatorRequest(key_type=1, coordinator_keys=["payments", "x" * 5000])
-    found = (await client.call(many, FindCoordinatorResponse, 4)).coordinators
-    assert [each.error_code for each in found] == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+    result = (await client.call(many, FindCoordinatorResponse, 4)).coordinators
+    assert [each.error_code for each in result] == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
 
 
 async def test_a_transaction_is_described_with_its_partitions_while_it_is_under_way(
@@ -136,15 +136,15 @@ async def test_a_partition_tells_which_transactions_are_open_and_an_administrato
         await producer.end(commit=True)
     await producer.add(orders, 0)
     await producer.send(orders, 0, b"hangs")
-    (told,) = await producers(client, orders)
-    assert (told.producer_id, told.current_txn_start_offset) == (producer.producer_id, 4)
+    (result,) = await producers(client, orders)
+    assert (result.producer_id, result.current_txn_start_offset) == (producer.producer_id, 4)
     request = WriteTxnMarkersRequest(
         markers=[
             WritableTxnMarker(
-                producer_id=told.producer_id,
-                producer_epoch=told.producer_epoch,
+                producer_id=result.producer_id,
+                producer_epoch=result.producer_epoch,
                 transaction_result=False,
-                coordinator_epoch=told.coordinator_epoch,
+                coordinator_epoch=result.coordinator_epoch,
                 topics=[WritableTxnMarkerTopic(name=orders, partition_indexes=[0])],
             )
         ]

@@ -109,12 +109,12 @@ async def test_a_generation_that_there_is_not_and_a_member_that_nobody_knows_are
 ) -> None:
     producer = await Transactional.begin(client)
     await producer.add_offsets("readers")
-    told = {(orders, 0): 5}
-    assert await producer.commit_offsets("readers", told, generation_id_or_member_epoch=3, member_id="somebody") in (
+    result = {(orders, 0): 5}
+    assert await producer.commit_offsets("readers", result, generation_id_or_member_epoch=3, member_id="somebody") in (
         [ErrorCode.ILLEGAL_GENERATION],
         [ErrorCode.UNKNOWN_MEMBER_ID],
     )
-    assert await producer.commit_offsets("", told) == [ErrorCode.INVALID_GROUP_ID]
+    assert await producer.commit_offsets("", result) == [ErrorCode.INVALID_GROUP_ID]
 
 
 async def test_a_replaced_producer_commits_nothing(client: Client, orders: str) -> None:
@@ -123,6 +123,6 @@ async def test_a_replaced_producer_commits_nothing(client: Client, orders: str) 
     await first.commit_offsets("readers", {(orders, 0): 5})
     await Transactional.begin(client)
     for version in range(6):
-        told = await first.commit_offsets("readers", {(orders, 0): 6}, version=version)
-        assert told == [ErrorCode.INVALID_PRODUCER_EPOCH]
+        result = await first.commit_offsets("readers", {(orders, 0): 6}, version=version)
+        assert result == [ErrorCode.INVALID_PRODUCER_EPOCH]
     assert await committed(client, orders, stable=True) == (-1, ErrorCode.NONE)

@@ -163,9 +163,9 @@ async def test_many_readers_and_writers_at_once_on_a_disk_that_is_being_damaged(
     async def reader(numbers: range) -> None:
         for _ in range(30):
             number = chance.choice(numbers)
-            found = await read(tier, number, whose=str(numbers))
-            assert found in (None, content(number, 5000))
-            if found is None:
+            result = await read(tier, number, whose=str(numbers))
+            assert result in (None, content(number, 5000))
+            if result is None:
                 tier.put(key(number), content(number, 5000))
             await asyncio.sleep(0)
 

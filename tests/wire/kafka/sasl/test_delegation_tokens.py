@@ -125,15 +125,15 @@ async def test_tokens_are_shown_to_those_whom_they_concern(served: Served) -> No
     made = await create(await a_client(served, "bob"))
     everybody = DescribeDelegationTokenRequest(owners=None)
     for user, seen in (("bob", [made.token_id]), ("carol", [made.token_id]), ("alice", [made.token_id])):
-        told = await (await a_client(served, user)).call(everybody, DescribeDelegationTokenResponse, 3)
-        assert [each.token_id for each in told.tokens] == seen  # alice is a super user
+        result = await (await a_client(served, user)).call(everybody, DescribeDelegationTokenResponse, 3)
+        assert [each.token_id for each in result.tokens] == seen  # alice is a super user
     await served.broker.security.users.create("dan", PASSWORD)
-    told = await (await a_client(served, "dan")).call(everybody, DescribeDelegationTokenResponse, 3)
-    assert told.tokens == []
+    result = await (await a_client(served, "dan")).call(everybody, DescribeDelegationTokenResponse, 3)
+    assert result.tokens == []
     owner = DescribeDelegationTokenOwner(principal_type="User", principal_name="carol")
     of_carol = DescribeDelegationTokenRequest(owners=[owner])
-    told = await (await a_client(served, "bob")).call(of_carol, DescribeDelegationTokenResponse, 3)
-    assert told.tokens == []
+    result = await (await a_client(served, "bob")).call(of_carol, DescribeDelegationTokenResponse, 3)
+    assert result.tokens == []
 
 
 async def test_tokens_for_others_need_a_right(served: Served) -> None:
@@ -170,8 +170,8 @@ async def test_a_login_that_ends_soon_makes_and_sees_no_tokens(served: Served) -
 async def test_every_version_makes_and_describes_tokens(served: Served, version: int) -> None:
     client = await a_client(served, "bob")
     made = await client.call(CreateDelegationTokenRequest(max_lifetime_ms=-1), CreateDelegationTokenResponse, version)
-    told = await client.call(DescribeDelegationTokenRequest(owners=None), DescribeDelegationTokenResponse, version)
-    assert [each.hmac for each in told.tokens] == [made.hmac]
+    response = await client.call(DescribeDelegationTokenRequest(owners=None), DescribeDelegationTokenResponse, version)
+    assert [each.hmac for each in response.tokens] == [made.hmac]
 
 
 async def test_without_a_cluster_secret_there_are_no_tokens(tmp_path: Path) -> None:

@@ -76,17 +76,17 @@ async def test_scram(served: Served, mechanism: str) -> None:
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 async def test_an_unknown_user_is_challenged_like_a_wrong_password(served: Served, mechanism: str) -> None:
-    told = []
+    results = []
     for user in ("alice", "nobody"):
         client, scram = await served.client(), ScramClient(mechanism, user, "wrong")
         await handshake(client, mechanism)
         challenge = await authenticate(client, scram.first())
         assert challenge.error_code == ErrorCode.NONE
         answer = await authenticate(client, scram.final(challenge.auth_bytes))
-        told.append((answer.error_code, answer.error_message, answer.auth_bytes))
+        results.append((answer.error_code, answer.error_message, answer.auth_bytes))
         assert await client.is_closed()
-    assert told[0] == told[1]
-    assert told[0][0] == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert results[0] == results[1]
+    assert results[0][0] == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 async def test_a_replayed_scram_exchange_fails(served: Served) -> None:
@@ -280,9 +280,9 @@ async def test_no_bytes_before_a_login_are_served_or_harm(served: Served, pieces
     client.writer.write(b"".join(pieces))
     client.writer.write_eof()
     async with asyncio.timeout(10):
-        told = await client.reader.read()
+        response = await client.reader.read()
     await client.close()
-    assert b"127.0.0.1" not in told  # which is in Metadata's answer
+    assert b"127.0.0.1" not in response  # which is in Metadata's answer
     witness = await Client.connect(served.host, served.port)
     assert (await log_in(witness)).error_code == ErrorCode.NONE
     await witness.close()
