@@ -150,8 +150,8 @@ class Faulty:
         async def call(*args: Any, **kwargs: Any) -> Any:
             await self._before(name, args)
             answer = await inner(*args, **kwargs)
-            if (gate := self._held_answers.get(name)) is not None:
-                await gate.wait()
+            if (resume := self._held_answers.get(name)) is not None:
+                await resume.wait()
             if self._lost[name] > 0:
                 self._lost[name] -= 1
                 raise Unavailable(f"the answer got lost; call={name}")
@@ -162,8 +162,8 @@ class Faulty:
     async def _before(self, name: str, args: tuple[Any, ...]) -> None:
         if not _is_about_identity(args):  # a few requests of each start, which tests of everything else don't count
             self.calls.append((name, args))
-        if (gate := self._held.get(name)) is not None:
-            await gate.wait()
+        if (resume := self._held.get(name)) is not None:
+            await resume.wait()
         if self._cut == "refuse":
             raise Unavailable(f"nobody answers; call={name}")
         if self._cut == "swallow":

@@ -83,10 +83,10 @@ async def test_the_time_of_a_heartbeat_counts_from_the_question_not_from_the_ans
     broker = await world.start_with()
     task = world.run(broker)
     lease = world.settings.lease
-    gate = world.metadata.hold_answer("renew_session")
+    resume = world.metadata.hold_answer("renew_session")
     await world.clock.advance(lease.renew_s)
     world.clock.skip(lease.ttl_s - lease.margin_s)
-    gate.set()
+    resume.set()
     await settle()
     assert not current(broker).is_valid
     await world.stop(broker, task)
@@ -312,10 +312,10 @@ async def test_a_stop_while_a_new_tenure_begins_stops_that_one(world: World) -> 
     broker = await world.start_with()
     task = world.run(broker)
     await claimed_by_a_rival(world, broker)
-    gate = world.metadata.hold("finish_recovery")
+    resume = world.metadata.hold("finish_recovery")
     await world.clock.advance(2 * world.settings.lease.renew_s)
     broker.stop()
-    gate.set()
+    resume.set()
     await world.until_done(task, within_s=10.0)
     assert list((await world.sqlite.membership()).sessions) == []
     assert world.wal_sessions() == []
@@ -492,13 +492,13 @@ async def test_logs_that_are_wanted_together_are_opened_together(world: World) -
 
 async def test_whoever_gives_up_waiting_for_a_log_leaves_the_others_alone(world: World) -> None:
     broker = await world.start_with(ORDERS, CLICKS)
-    gate = world.metadata.hold("acquire")
+    resume = world.metadata.hold("acquire")
     first, second = (asyncio.ensure_future(broker.open_log(ORDERS)) for _ in range(2))
     await settle()
     third = asyncio.ensure_future(broker.open_log(CLICKS))
     await settle()
     first.cancel()
-    gate.set()
+    resume.set()
     assert (await second).name == ORDERS
     assert (await third).name == CLICKS
 
@@ -535,11 +535,11 @@ async def test_a_lease_that_this_session_does_not_know_is_not_given_up(world: Wo
 async def test_a_tenure_that_ends_while_a_log_is_being_opened_does_not_get_it(world: World) -> None:
     broker = await world.start_with()
     task = world.run(broker)
-    gate = world.metadata.hold_answer("acquire")
+    resume = world.metadata.hold_answer("acquire")
     opening = asyncio.ensure_future(broker.open_log(ORDERS))
     await settle()
     broker.stop()
-    gate.set()
+    resume.set()
     with pytest.raises(LeaseLost, match="ending"):
         await opening
     await world.until_done(task)

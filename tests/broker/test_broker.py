@@ -371,12 +371,12 @@ async def test_a_topic_created_again_while_the_old_one_is_being_dropped_is_left_
     names = [TopicPartition("orders", number) for number in range(3)]
     for name in names:
         await produce(broker, batch(b"old"), name)
-    gate = world.metadata.hold_answer("delete_topic")
+    resume = world.metadata.hold_answer("delete_topic")
     deleting = asyncio.ensure_future(broker.delete_topic(old))
     await settle()
     creating = asyncio.ensure_future(broker.create_topic("orders", partitions=3, overrides={}))
     await settle()
-    gate.set()
+    resume.set()
     await asyncio.gather(deleting, creating)
     for name in names:
         await produce(broker, batch(b"new"), name)

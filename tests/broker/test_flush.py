@@ -106,12 +106,12 @@ async def test_budget_and_wal_are_released_only_after_the_registration(make_worl
     gates = [world.objects.hold("put_new"), world.metadata.hold("commit_segments")]
     answer = world.metadata.hold_answer("commit_segments")
     flushing = asyncio.ensure_future(current(broker).flusher.flush_all())
-    for gate in (*gates, answer):
+    for resume in (*gates, answer):
         await settle()
         assert broker.budget.used_bytes > 0
         assert (log.flushed_end, log.high_watermark) == (0, 1)
         assert len(wal_files(world, broker)) == 1
-        gate.set()
+        resume.set()
     await flushing
     assert broker.budget.used_bytes == 0
     assert log.flushed_end == 1
@@ -173,13 +173,13 @@ async def _claim(world: World, broker: Broker) -> None:
 async def test_a_log_dropped_during_its_flush_does_not_take_its_successor_of_the_same_name_along(world: World) -> None:
     broker = await world.start_with()
     await produce(broker, batch(b"old"))
-    gate = world.metadata.hold("commit_segments")
+    resume = world.metadata.hold("commit_segments")
     flushing = asyncio.ensure_future(current(broker).flusher.flush_all())
     await settle()
     await broker.delete_topic(await broker.topic("orders"))
     await broker.create_topic("orders", partitions=1, overrides={})
     await produce(broker, batch(b"new"))
-    gate.set()
+    resume.set()
     await flushing
     assert await values_of(broker) == {0: b"new"}
     await current(broker).flusher.flush_all()
@@ -211,12 +211,12 @@ async def test_flushes_under_way_are_limited(make_world: MakeWorld) -> None:
     names = [TopicPartition(f"t{number}", 0) for number in range(5)]
     broker = await world.start_with(*names)
     task = world.run(broker)
-    gate = world.objects.hold("put_new")
+    resume = world.objects.hold("put_new")
     for name in names:
         await produce(broker, batch(b"a"), name)
     await world.clock.advance(2.0)
     assert world.objects.count("put_new") == 2
-    gate.set()
+    resume.set()
     await world.stop(broker, task)
     assert len(await world.object_keys()) == 5
 
@@ -248,11 +248,11 @@ async def test_an_append_that_waits_for_memory_makes_the_rest_be_flushed(make_wo
 async def test_the_snapshot_in_a_run_is_the_producers_state_at_its_end(world: World) -> None:
     broker = await world.start_with()
     await produce(broker, idempotent(b"a", sequence=0))
-    gate = world.objects.hold("put_new")
+    resume = world.objects.hold("put_new")
     flushing = asyncio.ensure_future(current(broker).flusher.flush_all())
     await settle()
     await produce(broker, idempotent(b"b", sequence=1))  # while the first is being uploaded
-    gate.set()
+    resume.set()
     await flushing
     runs = await runs_of(world, await broker.open_log(ORDERS))
     snapshots = [decode_producers((await broker.reader.snapshots([run]))[run.partition]) for run in runs]
@@ -263,11 +263,11 @@ async def test_the_snapshot_in_a_run_is_the_producers_state_at_its_end(world: Wo
 async def test_what_comes_in_during_a_flush_stays_in_the_tail_and_in_the_wal(world: World) -> None:
     broker = await world.start_with()
     await produce(broker, batch(b"a"))
-    gate = world.metadata.hold_answer("commit_segments")
+    resume = world.metadata.hold_answer("commit_segments")
     flushing = asyncio.ensure_future(current(broker).flusher._flush([await broker.open_log(ORDERS)]))
     await settle()
     await produce(broker, batch(b"b"))
-    gate.set()
+    resume.set()
     await flushing
     log = await broker.open_log(ORDERS)
     assert (log.flushed_end, log.high_watermark) == (1, 2)
@@ -278,12 +278,12 @@ async def test_what_comes_in_during_a_flush_stays_in_the_tail_and_in_the_wal(wor
 async def test_a_cancelled_flush_lets_the_partition_be_flushed_again(world: World) -> None:
     broker = await world.start_with()
     await produce(broker, batch(b"a"))
-    gate = world.objects.hold("put_new")
+    resume = world.objects.hold("put_new")
     flushing = asyncio.ensure_future(current(broker).flusher.flush_all())
     await settle()
     flushing.cancel()
     await asyncio.gather(flushing, return_exceptions=True)
-    gate.set()
+    resume.set()
     await current(broker).flusher.flush_all()
     assert (await broker.open_log(ORDERS)).flushed_end == 1
 
@@ -292,13 +292,13 @@ async def test_whoever_waits_for_a_flush_may_go_while_it_is_being_registered(wor
     """What is registered then has to be known: offered again it would be refused, and the log be taken for lost."""
     broker = await world.start_with()
     await produce(broker, batch(b"a"))
-    gate = world.metadata.hold_answer("commit_segments")
+    resume = world.metadata.hold_answer("commit_segments")
     waiting = asyncio.ensure_future(current(broker).flusher.flush_all())
     await settle()
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     await produce(broker, batch(b"b"))
-    gate.set()
+    resume.set()
     await current(broker).flusher.flush_all()
     runs = await runs_of(world, await broker.open_log(ORDERS))
     assert [(run.base, run.end) for run in runs] == [(0, 1), (1, 2)]

@@ -245,11 +245,11 @@ async def test_a_log_that_opens_while_its_start_moves_shows_nothing_that_was_abo
     partition = (await broker.open_log(ORDERS)).partition
     world.kill()
     broker = await world.start()
-    gate = world.metadata.hold("aborted")
+    resume = world.metadata.hold("aborted")
     reading = asyncio.ensure_future(fetch_committed(broker, 0))
     await settle()
     await world.sqlite.advance_log_start({partition: 2})
-    gate.set()
+    resume.set()
     assert isinstance((await reading).error, OffsetOutOfRange)
     assert (await broker.open_log(ORDERS)).log_start == 2
 
@@ -260,12 +260,12 @@ async def test_whoever_reads_while_all_that_was_aborted_is_deleted_is_told_so(wo
     await alice.send(b"a")
     await alice.end(commit=False)
     await flush(broker)
-    gate = world.objects.hold_answer("get_range")
+    resume = world.objects.hold_answer("get_range")
     reading = asyncio.ensure_future(fetch_committed(broker, 0))
     await settle()
     assert world.objects.count("get_range") > 0
     (await broker.open_log(ORDERS)).advance_log_start(2)
-    gate.set()
+    resume.set()
     assert isinstance((await reading).error, OffsetOutOfRange)
 
 
@@ -317,13 +317,13 @@ def test_a_commit_without_some_runs_has_not_their_aborted_transactions() -> None
         records=1,
         max_timestamp_ms=0,
     )
-    void = (AbortedTransaction(7, 0, 0),)
+    aborted_rows = (AbortedTransaction(7, 0, 0),)
     commit = SegmentCommit(
         segment=SegmentObject(key="k", size_bytes=1, created_at_ms=0),
         runs=(run, replace(run, partition=other)),
-        aborted={one: void, other: void},
+        aborted={one: aborted_rows, other: aborted_rows},
     )
-    assert commit.only([run]) == SegmentCommit(segment=commit.segment, runs=(run,), aborted={one: void})
+    assert commit.only([run]) == SegmentCommit(segment=commit.segment, runs=(run,), aborted={one: aborted_rows})
 
 
 async def test_recovery_stores_what_markers_in_the_log_abort_from_where_segments_say_that_it_began(

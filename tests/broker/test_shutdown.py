@@ -230,12 +230,12 @@ async def test_a_stop_whose_session_was_lost_while_it_ended_leaves_the_log_to_it
     broker = await started(world, wal="disk")
     task = world.run(broker)
     await produce(broker, batch(b"acked"))
-    gate = world.metadata.hold("end_session")
+    resume = world.metadata.hold("end_session")
     broker.stop()
     while not world.metadata.count("end_session"):  # everything is flushed
         await world.clock.advance(0.1)
     await claimed_by_a_rival(world, broker)
-    gate.set()
+    resume.set()
     await world.until_done(task, within_s=LIMIT_S)
     assert current(broker).session.session_id in world.wal_sessions()
 

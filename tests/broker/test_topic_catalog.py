@@ -141,10 +141,10 @@ async def test_topics_deleted_by_other_agents_are_gone_after_a_while(catalog: To
 
 
 async def test_unknown_names_do_not_storm_the_store(catalog: TopicCatalog, world: World) -> None:
-    gate = world.metadata.hold("topics")
+    resume = world.metadata.hold("topics")
     asking = [asyncio.ensure_future(catalog.find(f"nobody-{number}")) for number in range(100)]
     await settle()
-    gate.set()
+    resume.set()
     outcomes = await asyncio.gather(*asking, return_exceptions=True)
     assert all(isinstance(outcome, UnknownTopic) for outcome in outcomes)
     assert world.metadata.count("topics") == 1
@@ -177,11 +177,11 @@ async def test_what_is_known_is_served_while_the_store_is_away(catalog: TopicCat
 async def test_a_reading_that_began_before_a_topic_was_created_does_not_undo_it(
     catalog: TopicCatalog, world: World
 ) -> None:
-    gate = world.metadata.hold("topics")
+    resume = world.metadata.hold("topics")
     reading = asyncio.ensure_future(catalog.all())
     creating = asyncio.ensure_future(catalog.create("orders"))
     await settle()
-    gate.set()
+    resume.set()
     made = await creating
     await reading
     assert await catalog.find("orders") == made
@@ -192,12 +192,12 @@ async def test_a_reading_that_began_before_a_topic_was_deleted_does_not_bring_it
 ) -> None:
     made = await catalog.create("orders")
     await world.clock.advance(FRESH_S)
-    gate = world.metadata.hold("topics")
+    resume = world.metadata.hold("topics")
     reading = asyncio.ensure_future(catalog.all())
     await settle()
     deleting = asyncio.ensure_future(catalog.delete(made))
     await settle()
-    gate.set()
+    resume.set()
     await asyncio.gather(reading, deleting)
     with pytest.raises(UnknownTopic):
         await catalog.find("orders")
@@ -217,12 +217,12 @@ async def test_many_who_want_a_topic_that_is_not_there_get_the_same_one(catalog:
 
 
 async def test_another_agent_who_creates_it_first_wins_and_is_no_error(catalog: TopicCatalog, world: World) -> None:
-    gate = world.metadata.hold("create_topic")
+    resume = world.metadata.hold("create_topic")
     creating = asyncio.ensure_future(catalog.find_or_create("orders"))
     await settle()
     theirs = other_agents_topic("orders")
     await world.sqlite.create_topic(theirs)
-    gate.set()
+    resume.set()
     assert (await creating).topic_id == theirs.topic_id
 
 

@@ -162,7 +162,7 @@ class Copier(threading.Thread):
             conclude(producer, self._diary, deal, commits=not self._happens(ABORTS), patience_s=patience_s)
         finally:
             self.deal = None
-        if deal.fate != COMMITTED:
+        if deal.outcome != COMMITTED:
             self._go_back(consumer, sources)
 
     def _send(self, producer: Producer, deal: Deal) -> None:

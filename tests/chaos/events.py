@@ -160,9 +160,9 @@ def _transaction(deal: Deal) -> shared.Transaction:
         transactional_id=deal.entries[0].family,
         order=deal.entries[0].place[:2],
         begun=deal.begun_at,
-        commit_begun=deal.asked_at,
+        commit_begun=deal.requested_at,
         ended=deal.ended_at,
-        outcome=OUTCOMES.get(deal.fate, Outcome.UNKNOWN),
+        outcome=OUTCOMES.get(deal.outcome, Outcome.UNKNOWN),
         fenced=deal.fenced_at,
         consumed=list(_consumed(deal)),
     )
@@ -184,7 +184,7 @@ def _entries(deal: Deal, label: str) -> Iterator[shared.Write]:
             number=entry.place,
             begun=deal.begun_at,
             ended=deal.ended_at,
-            is_acked=deal.fate == COMMITTED,
+            is_acked=deal.outcome == COMMITTED,
             transaction=label,
             may_wait=True,
         )
@@ -202,7 +202,7 @@ def _copied(deal: Deal, label: str, inputs: dict[tuple[int, int], str]) -> Itera
 
 
 def _offsets(deal: Deal, transaction: shared.Transaction) -> Iterator[shared.Commit]:
-    if deal.asked_at is None:
+    if deal.requested_at is None:
         return
     for partition, offset in deal.offsets.items():
         yield shared.Commit(
@@ -210,7 +210,7 @@ def _offsets(deal: Deal, transaction: shared.Transaction) -> Iterator[shared.Com
             member=deal.key[0],
             partition=f"{DEALS}/{partition}",
             offset=offset,
-            begun=deal.asked_at,
+            begun=deal.requested_at,
             ended=deal.ended_at,
             outcome=transaction.outcome,
         )

@@ -208,7 +208,7 @@ class _Run:
         seen = [each for each in list(transactional.seen) if each.reader == FOLLOWER and each.entry is not None]
         entries = {each.entry for each in seen}
         copied = {each.entry.source for each in seen if each.entry is not None and each.topic == COPIES}
-        deals = [deal for deal in list(transactional.deals) if deal.fate == COMMITTED]
+        deals = [deal for deal in list(transactional.deals) if deal.outcome == COMMITTED]
         unseen = [str(entry) for deal in deals for entry in deal.entries if entry not in entries]
         places = [(each.partition, each.offset) for each in seen if each.topic == DEALS]
         return unseen + [f"{place} of {DEALS}" for place in places if place not in copied]

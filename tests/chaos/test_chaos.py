@@ -105,5 +105,5 @@ async def test_a_moment_of_chaos_breaks_no_promise(folder: Path) -> None:
         Options(minutes=0.2, seed=397, folder=folder / "cluster", per_second=15.0, profile="processes"), said.append
     )
     assert check(history) == []
-    assert {deal.topic for deal in history.transactional.deals if deal.fate == COMMITTED} == set(TOPICS)
+    assert {deal.topic for deal in history.transactional.deals if deal.outcome == COMMITTED} == set(TOPICS)
     assert "Every promise was kept" in page(history, [])

@@ -29,7 +29,7 @@ Change = Callable[[History], None]
 HALF = 0.5
 
 
-def a_deal(number: int, fate: str, *, asked: bool = True, producer: str = "steady#1") -> Deal:
+def a_deal(number: int, outcome: str, *, asked: bool = True, producer: str = "steady#1") -> Deal:
     """One of two records, for two partitions; it begins at its number and lasts for less than a second."""
     entries = [Entry(producer, number, each, 2, each, (0, 1)) for each in (0, 1)]
     at = float(number)
@@ -37,9 +37,9 @@ def a_deal(number: int, fate: str, *, asked: bool = True, producer: str = "stead
         topic=DEALS,
         entries=entries,
         begun_at=at,
-        asked_at=at + 0.2 if asked else None,
+        requested_at=at + 0.2 if asked else None,
         ended_at=at + HALF,
-        fate=fate,
+        outcome=outcome,
     )
 
 
@@ -77,9 +77,9 @@ def copy_all(history: History) -> None:
                 topic=COPIES,
                 entries=entries,
                 begun_at=at,
-                asked_at=at + 0.2,
+                requested_at=at + 0.2,
                 ended_at=at + HALF,
-                fate=COMMITTED,
+                outcome=COMMITTED,
                 offsets={0: offset + 1, 1: offset + 1},
             )
         )
@@ -133,7 +133,7 @@ def show(history: History, deal: Deal, parts: int) -> None:
             view[COPIES][entry.partition].append(Kept(100 + deal.key[1], copied))
         copies.append(copied)
     it.deals.append(
-        replace(deal, topic=COPIES, entries=copies, fate=COMMITTED, begun_at=4.9, asked_at=5.0, ended_at=5.1)
+        replace(deal, topic=COPIES, entries=copies, outcome=COMMITTED, begun_at=4.9, requested_at=5.0, ended_at=5.1)
     )
 
 
@@ -146,7 +146,7 @@ def show_half_of_one_in_doubt(history: History) -> None:
 
 
 def show_one_that_nobody_asked_for(history: History) -> None:
-    history.transactional.deals[2].asked_at = None
+    history.transactional.deals[2].requested_at = None
 
 
 def commit_after_another_came(history: History) -> None:
@@ -165,7 +165,7 @@ def go_on_after_another_came(history: History) -> None:
     moved = it.committed[DEALS][0][1]
     it.seen = [each._replace(entry=moved.entry) if each[3:5] == (0, 4) else each for each in it.seen]
     it.deals[2].entries[0] = moved.entry or it.deals[2].entries[0]
-    it.deals[2].fate = UNKNOWN
+    it.deals[2].outcome = UNKNOWN
 
 
 def store_an_aborted_one_twice(history: History) -> None:
@@ -192,7 +192,7 @@ def copy_twice(history: History) -> None:
     it = history.transactional
     it.committed_again = {}
     copied = it.deals[-1].entries[0]._replace(transaction=9, size=1, partitions=(0,))
-    it.deals.append(replace(it.deals[-1], entries=[copied], begun_at=9.0, asked_at=9.1, ended_at=9.2, offsets={}))
+    it.deals.append(replace(it.deals[-1], entries=[copied], begun_at=9.0, requested_at=9.1, ended_at=9.2, offsets={}))
     for view in (it.committed, it.uncommitted):
         view[COPIES][0].append(Kept(20, copied))
 

@@ -75,8 +75,8 @@ class Diary:
         self._history.transactional.deals.append(deal)
         return deal
 
-    def end(self, deal: Deal, fate: str, error: str = "") -> None:
-        deal.ended_at, deal.fate, deal.error = self.now(), fate, error[:200]
+    def end(self, deal: Deal, outcome: str, error: str = "") -> None:
+        deal.ended_at, deal.outcome, deal.error = self.now(), outcome, error[:200]
 
     def note(self, text: str) -> None:
         self._history.note(self.now(), self.family, text[:300])
@@ -104,7 +104,7 @@ def conclude(producer: Producer, diary: Diary, deal: Deal, *, commits: bool, pat
     little patience may never know, and is to be replaced."""
     try:
         if commits:
-            deal.asked_at = diary.now()
+            deal.requested_at = diary.now()
             patiently(producer.commit_transaction, patience_s)
         else:
             patiently(producer.abort_transaction)
@@ -285,7 +285,7 @@ class Single(threading.Thread):
             if self._stopping.is_set():
                 break
             deal = self._diary.begin(instance, number, [number % self._diary.partitions])
-            deal.asked_at = deal.begun_at
+            deal.requested_at = deal.begun_at
             (entry,) = deal.entries
             try:
                 result = partial(self._on_delivery, deal)

@@ -13,7 +13,7 @@ from .history import History
 from .transactions import ABORTED, COMMITTED, UNKNOWN, Deal
 
 
-class Fates(NamedTuple):
+class FamilyOutcomes(NamedTuple):
     family: str
     instances: int
     committed: int
@@ -27,7 +27,7 @@ class Fates(NamedTuple):
     """from asking for a commit to its answer"""
 
 
-def fates(history: History) -> list[Fates]:
+def outcomes(history: History) -> list[FamilyOutcomes]:
     families: dict[str, list[Deal]] = {}
     for deal in history.transactional.deals:
         families.setdefault(deal.entries[0].family, []).append(deal)
@@ -38,18 +38,18 @@ def fates(history: History) -> list[Fates]:
         for each in records
         if each.entry is not None
     }
-    return [_fates(family, deals, there) for family, deals in sorted(families.items())]
+    return [_outcomes(family, deals, there) for family, deals in sorted(families.items())]
 
 
-def _fates(family: str, deals: list[Deal], there: set[tuple[str, int]]) -> Fates:
-    unknown = [deal for deal in deals if deal.asked_at is not None and deal.fate == UNKNOWN]
-    waits = [(deal.ended_at or 0.0) - (deal.asked_at or 0.0) for deal in deals if deal.fate == COMMITTED]
-    return Fates(
+def _outcomes(family: str, deals: list[Deal], there: set[tuple[str, int]]) -> FamilyOutcomes:
+    unknown = [deal for deal in deals if deal.requested_at is not None and deal.outcome == UNKNOWN]
+    waits = [(deal.ended_at or 0.0) - (deal.requested_at or 0.0) for deal in deals if deal.outcome == COMMITTED]
+    return FamilyOutcomes(
         family=family,
         instances=len({deal.key[0] for deal in deals}),
         committed=len(waits),
-        aborted=sum(deal.fate == ABORTED for deal in deals),
-        never_asked=sum(deal.fate == UNKNOWN and deal.asked_at is None for deal in deals),
+        aborted=sum(deal.outcome == ABORTED for deal in deals),
+        never_asked=sum(deal.outcome == UNKNOWN and deal.requested_at is None for deal in deals),
         unknown=len(unknown),
         unknown_but_there=sum(deal.key in there for deal in unknown),
         fenced=sum(deal.fenced_at is not None for deal in deals),
@@ -65,7 +65,7 @@ def met(history: History) -> Counter[tuple[str, str]]:
 
 
 def transaction_lines(history: History) -> Iterator[str]:
-    for each in fates(history):
+    for each in outcomes(history):
         yield " ".join(
             f"{name}={value:.4g}" if name == "slowest_s" else f"{name}={value}"
             for name, value in each._asdict().items()

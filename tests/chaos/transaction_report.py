@@ -8,7 +8,7 @@ Leaves      the rest of the page to `report`
 from html import escape
 
 from .history import History
-from .transaction_figures import fates, met
+from .transaction_figures import met, outcomes
 
 
 def transactions_section(history: History) -> str:
@@ -18,7 +18,7 @@ def transactions_section(history: History) -> str:
         f"<tr><td>{escape(each.family)}</td>"
         + "".join(f'<td class="number">{figure:,}</td>' for figure in each[1:-1])
         + f'<td class="number">{each.slowest_s:.2f} s</td></tr>'
-        for each in fates(history)
+        for each in outcomes(history)
     )
     struck = "".join(
         f'<tr><td>{escape(role)}</td><td>{escape(kind)}</td><td class="number">{times}</td></tr>'

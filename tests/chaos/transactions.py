@@ -80,12 +80,12 @@ class Deal:
     topic: str
     entries: list[Entry]
     begun_at: float
-    asked_at: float | None = None
+    requested_at: float | None = None
     """when its commit was asked for; None: never, so nothing of it may be seen whatever its fate"""
     fenced_at: float | None = None
     """when another instance with the same transactional id was ready; no commit asked for after that may succeed"""
     ended_at: float | None = None
-    fate: str = UNKNOWN
+    outcome: str = UNKNOWN
     error: str = ""
     offsets: dict[int, int] = field(default_factory=dict)
     """what it commits for the group, by partition"""

@@ -47,18 +47,18 @@ class Ear:
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
-        self._heard: asyncio.Queue[Change] = asyncio.Queue()
-        self.unsubscribe: Callable[[], None] = store.subscribe(self._heard.put_nowait)
+        self._received: asyncio.Queue[Change] = asyncio.Queue()
+        self.unsubscribe: Callable[[], None] = store.subscribe(self._received.put_nowait)
 
     async def next(self) -> Change:
         async with asyncio.timeout(PATIENCE_S):
-            return await self._heard.get()
+            return await self._received.get()
 
     async def until(self, change: Change) -> list[Change]:
         """What is heard before this one."""
         before: list[Change] = []
-        while (heard := await self.next()) != change:
-            before.append(heard)
+        while (received := await self.next()) != change:
+            before.append(received)
         return before
 
     async def since_last(self) -> list[Change]:
@@ -221,14 +221,14 @@ class ChangeContract(MetadataScene):
         other.unsubscribe()
         await store.create_topic(topic())
         assert await ear.next() == topics()
-        assert other._heard.empty()
+        assert other._received.empty()
 
     async def test_a_listener_may_end_its_subscription_while_it_is_called(self, store: MetadataStore) -> None:
         ear = await listening(store)
-        heard: list[Change] = []
+        received: list[Change] = []
 
         def once(change: Change) -> None:
-            heard.append(change)
+            received.append(change)
             unsubscribe()
 
         unsubscribe = store.subscribe(once)
@@ -236,4 +236,4 @@ class ChangeContract(MetadataScene):
         await store.delete_topic(ORDERS)
         assert await ear.next() == topics()
         assert await ear.next() == topics()
-        assert heard == [topics()]
+        assert received == [topics()]

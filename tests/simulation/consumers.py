@@ -141,7 +141,7 @@ class RandomReader(Client):
         log = self.history.of(partition, name)
         before, led = log.before(), self.opened(broker, name)
         offset = self.chance.randint(0, log.high_watermark)
-        log.deletion_asked = max(log.deletion_asked, offset)
+        log.deletion_requested = max(log.deletion_requested, offset)
         start = await broker.topic_admin.delete_records(name, offset)
         self.world.loop.note(f"delete {name} below {offset} -> {start}")
         if self.speaks(broker, name, led):

@@ -107,7 +107,7 @@ class PartitionHistory:
         self.markers: dict[int, Marker] = {}
         self.high_watermark = 0
         self.log_start = 0
-        self.deletion_asked = 0
+        self.deletion_requested = 0
         """Up to where somebody has asked to delete records, answered or not."""
         self.allowed_start = 0
         """The newest log start that the model of retention was asked about."""

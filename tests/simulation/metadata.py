@@ -287,17 +287,17 @@ class MetadataDoor:
     def is_listening(self) -> bool:
         return self._inner.is_listening and not self._weather.metadata.knows_deaf
 
-    def subscribe(self, heard: Callable[[Change], None]) -> Callable[[], None]:
-        ear = (heard, copy_context())
+    def subscribe(self, received: Callable[[Change], None]) -> Callable[[], None]:
+        ear = (received, copy_context())
         self._ears.append(ear)
 
         def told(change: Change) -> None:
             if self._weather.chance.random() < self._weather.metadata.deaf:
                 self._loop.note(f"not heard: {change.kind}")
             elif self._detached and self._weather.chance.random() < LATE_NEWS:
-                self._loop.call_later(self._weather.chance.expovariate(1 / LATE_S), heard, change)
+                self._loop.call_later(self._weather.chance.expovariate(1 / LATE_S), received, change)
             else:
-                heard(change)
+                received(change)
 
         unsubscribe = self._inner.subscribe(told)
 
@@ -309,8 +309,8 @@ class MetadataDoor:
 
     def hear_again(self) -> None:
         """The listening connection is made anew: anything may have been missed."""
-        for heard, context in self._ears:
-            self._loop.call_soon(heard, Change(ChangeKind.EVERYTHING), context=context.copy())
+        for received, context in self._ears:
+            self._loop.call_soon(received, Change(ChangeKind.EVERYTHING), context=context.copy())
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         method = getattr(self._inner, name)
@@ -319,19 +319,19 @@ class MetadataDoor:
     async def _call(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
         weather = self._weather.metadata
         await asyncio.sleep(self._weather.delay(weather, CALL_S))
-        fate = self._weather.fate(weather)
-        if fate == "refused":
-            raise self._failed(name, fate)
-        if fate == "late" and name not in READS:
+        outcome = self._weather.outcome(weather)
+        if outcome == "refused":
+            raise self._failed(name, outcome)
+        if outcome == "late" and name not in READS:
             self._loop.create_task(self._later(name, call), name=f"late {name}", context=Context())
             await asyncio.sleep(self._weather.delay(weather, CALL_S * 100))
-            raise self._failed(name, fate)
+            raise self._failed(name, outcome)
         result = await (self._carry(name, call) if self._detached else self._perform(name, call))
         if self._happened is not None:
             self._happened(name)
-        if fate in ("lost", "late"):
+        if outcome in ("lost", "late"):
             await asyncio.sleep(self._weather.delay(weather, CALL_S * 100))
-            raise self._failed(name, fate)
+            raise self._failed(name, outcome)
         self._failures = 0
         return result
 
@@ -367,10 +367,10 @@ class MetadataDoor:
         with suppress(StreamhouseError):
             await call()
 
-    def _failed(self, name: str, fate: str) -> Unavailable:
+    def _failed(self, name: str, outcome: str) -> Unavailable:
         self._failures += 1
-        self._loop.note(f"metadata {name} {fate}")
-        return Unavailable(f"metadata store did not answer; call={name} fate={fate}")
+        self._loop.note(f"metadata {name} {outcome}")
+        return Unavailable(f"metadata store did not answer; call={name} fate={outcome}")
 
     async def aclose(self) -> None:
         return

@@ -60,32 +60,32 @@ class ObjectDoor:
             return
         if self._sending is not None:
             self._sending(key)
-        fate = await self._travel()
+        outcome = await self._travel()
         if sent != b"".join(body):
             self._loop.fail(Violation(f"the bytes of a PUT changed while it was under way; key={key}"))
-        self._loop.note(f"put {key} bytes={len(sent)} {fate}")
-        if fate == "late":
+        self._loop.note(f"put {key} bytes={len(sent)} {outcome}")
+        if outcome == "late":
             delay = self._chance.uniform(0, LATE_S)
             self._loop.call_later(delay, self._land, key, sent, context=Context())
             await asyncio.sleep(self._chance.uniform(0, 1))
-        elif fate != "refused":
+        elif outcome != "refused":
             await self._bucket.put_new(key, [sent])
-        await self._return(fate, key)
+        await self._return(outcome, key)
 
     async def _put_detached(self, key: str, sent: bytes) -> None:
         """On the wire already: it arrives though its sender is stopped or dead."""
         done: asyncio.Future[ObjectExists | None] = self._loop.create_future()
         delay = self._weather.delay(self._weather.objects, CALL_S)
-        fate = self._weather.fate(self._weather.objects)
-        self._loop.note(f"put {key} bytes={len(sent)} {fate} detached")
-        if fate == "late":
+        outcome = self._weather.outcome(self._weather.objects)
+        self._loop.note(f"put {key} bytes={len(sent)} {outcome} detached")
+        if outcome == "late":
             self._loop.call_later(self._chance.uniform(0, LATE_S), self._land, key, sent, context=Context())
             await asyncio.sleep(self._chance.uniform(0, 1))
-        elif fate != "refused":
+        elif outcome != "refused":
             self._loop.call_later(delay, self._arrive, key, sent, done, context=Context())
             if (error := await done) is not None:
                 raise error
-        await self._return(fate, key)
+        await self._return(outcome, key)
 
     def _arrive(self, key: str, sent: bytes, done: "asyncio.Future[ObjectExists | None]") -> None:
         self._loop.create_task(self._put_and_tell(key, sent, done), name="detached-put")
@@ -144,15 +144,15 @@ class ObjectDoor:
                 await self._return(await self._travel(), prefix)
 
     async def delete(self, key: str) -> None:
-        fate = await self._travel()
-        self._loop.note(f"delete {key} {fate}")
-        if fate == "late" and self._detached:
+        outcome = await self._travel()
+        self._loop.note(f"delete {key} {outcome}")
+        if outcome == "late" and self._detached:
             self._loop.call_later(self._chance.uniform(0, LATE_S), self._delete_late, key, context=Context())
-        elif fate != "refused":
+        elif outcome != "refused":
             if self._database.is_published(key):
                 self._loop.fail(Violation(f"an object was deleted that readers need; key={key}"))
             await self._bucket.delete(key)
-        await self._return(fate, key)
+        await self._return(outcome, key)
 
     def _delete_late(self, key: str) -> None:
         self._loop.note(f"late delete lands {key}")
@@ -164,8 +164,8 @@ class ObjectDoor:
         return
 
     async def _read(self, call: Callable[[], Awaitable[T]], key: str) -> T:
-        fate = await self._travel()
-        await self._return(fate, key)
+        outcome = await self._travel()
+        await self._return(outcome, key)
         try:
             return await call()
         except ObjectMissing:
@@ -175,9 +175,9 @@ class ObjectDoor:
 
     async def _travel(self) -> str:
         await asyncio.sleep(self._weather.delay(self._weather.objects, CALL_S))
-        return self._weather.fate(self._weather.objects)
+        return self._weather.outcome(self._weather.objects)
 
-    async def _return(self, fate: str, key: str) -> None:
+    async def _return(self, outcome: str, key: str) -> None:
         await asyncio.sleep(self._weather.delay(self._weather.objects, CALL_S))
-        if fate != "fine":
-            raise Unavailable(f"object store answered 503; key={key} fate={fate}")
+        if outcome != "fine":
+            raise Unavailable(f"object store answered 503; key={key} fate={outcome}")

@@ -143,7 +143,7 @@ def _transaction(each: "Transaction") -> TransactionEvent:
         transactional_id=maker,
         order=(int(count),),
         begun=each.begun_at,
-        commit_begun=each.commit_asked_at if each.may_commit else None,
+        commit_begun=each.commit_requested_at if each.may_commit else None,
         ended=each.ended_at,
         outcome=outcome,
         is_given_up=each.is_forgiven,

@@ -47,11 +47,11 @@ class RetentionModel:
 
     def allows(self, log: "PartitionHistory", start: int) -> bool:
         """Whether the log of a partition may begin at `start`."""
-        if start <= log.deletion_asked:
+        if start <= log.deletion_requested:
             return True
         settings = self._overrides.get(log.name.topic, {})
         retention_ms, retention_bytes = int(settings.get("retention.ms", "-1")), settings.get("retention.bytes")
-        gone = list(log.between(log.deletion_asked, start))
+        gone = list(log.between(log.deletion_requested, start))
         if retention_ms >= 0 and all(self._is_old(fact.sent, retention_ms, settings) for fact in gone):
             return True
         return retention_bytes is not None and self._remaining_bytes(log, start) >= int(retention_bytes)

@@ -111,12 +111,12 @@ def test_a_fuse_kills_after_so_many_steps() -> None:
 def test_a_pool_of_one_thread_keeps_the_order_and_a_dead_process_may_not_learn_of_its_effect() -> None:
     loop = SimLoop(random.Random(1), latency_s=0.01)
     done: list[int] = []
-    heard: list[int] = []
+    received: list[int] = []
     executor = ThreadPoolExecutor(1)
 
     async def work(number: int) -> None:
         await loop.run_in_executor(executor, done.append, number)
-        heard.append(number)
+        received.append(number)
 
     async def main() -> None:
         process = loop.new_process("p")
@@ -129,7 +129,7 @@ def test_a_pool_of_one_thread_keeps_the_order_and_a_dead_process_may_not_learn_o
 
     run(main(), loop)
     assert len(done) == 5
-    assert len(heard) < 5
+    assert len(received) < 5
     assert len(set(done)) == 5
 
 

@@ -50,7 +50,7 @@ class Transaction:
     is_aborted: bool = False
     """Whether its client was told that."""
     begun_at: float = 0.0
-    commit_asked_at: float | None = None
+    commit_requested_at: float | None = None
     ended_at: float | None = None
     is_forgiven: bool = False
     """Whether the power took something of it, or may have."""
@@ -97,8 +97,8 @@ class TransactionHistory:
     def asks_for_end(self, transaction: Transaction, *, commit: bool) -> None:
         transaction.is_over = True
         transaction.may_commit = transaction.may_commit or commit
-        if commit and transaction.commit_asked_at is None:
-            transaction.commit_asked_at = self._now()
+        if commit and transaction.commit_requested_at is None:
+            transaction.commit_requested_at = self._now()
 
     def placed(self, transaction: Transaction) -> None:
         """Something of it was accepted: if it is the one in the database, its number is known."""

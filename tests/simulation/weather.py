@@ -55,7 +55,7 @@ class Weather:
         slow = self.chance.uniform(20, 200) if self.chance.random() < store.slow else 1.0
         return self.chance.expovariate(1 / mean_s) * slow
 
-    def fate(self, store: StoreWeather) -> str:
+    def outcome(self, store: StoreWeather) -> str:
         """What becomes of a call: `fine`, `refused`, `lost` or `late`."""
         if self.is_away(store):
             return "refused"

@@ -153,7 +153,7 @@ class GatedStore(MemoryObjectStore):
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
-        self.gate = asyncio.Event()
+        self.resume = asyncio.Event()
         self.running = 0
         self.most = 0
 
@@ -161,7 +161,7 @@ class GatedStore(MemoryObjectStore):
         self.running += 1
         self.most = max(self.most, self.running)
         try:
-            await self.gate.wait()
+            await self.resume.wait()
             await super().put_new(key, body)
         finally:
             self.running -= 1
@@ -185,7 +185,7 @@ async def test_no_more_requests_are_under_way_than_the_limit_and_all_are_served_
     tasks = [asyncio.create_task(put(n)) for n in range(20)]
     await turns()
     assert inner.running == 3
-    inner.gate.set()
+    inner.resume.set()
     await asyncio.gather(*tasks)
     assert inner.most == 3
     assert served == sorted(served)
@@ -201,7 +201,7 @@ async def test_a_full_lane_does_not_hold_up_the_others() -> None:
     assert [meta async for meta in store.list("b/")] == []
     with pytest.raises(Exception, match="missing"):
         await store.head("b/1")
-    inner.gate.set()
+    inner.resume.set()
     await asyncio.gather(*putting)
 
 
@@ -213,7 +213,7 @@ async def test_too_many_waiting_calls_are_refused() -> None:
     await turns()
     with pytest.raises(Unavailable, match="too many calls wait"):
         await store.put_new("a/9", [b""])
-    inner.gate.set()
+    inner.resume.set()
     await asyncio.gather(*tasks)
 
 
@@ -225,7 +225,7 @@ async def test_nobody_waits_longer_than_the_limit_for_a_turn() -> None:
     await turns()
     with pytest.raises(Unavailable, match="waited too long"):
         await store.put_new("a/2", [b""])
-    inner.gate.set()
+    inner.resume.set()
     await first
     await store.put_new("a/3", [b""])
 
@@ -238,7 +238,7 @@ async def test_a_cancelled_wait_leaves_the_lane_as_it_was() -> None:
     await turns()
     tasks[1].cancel()
     tasks[2].cancel()
-    inner.gate.set()
+    inner.resume.set()
     done = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(each) for each in done] == [type(None), asyncio.CancelledError, asyncio.CancelledError, type(None)]
     assert "running=0 limit=1 waiting=0" in repr(store)

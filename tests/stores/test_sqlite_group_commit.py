@@ -220,8 +220,8 @@ async def test_a_failed_fsync_fails_all_of_the_group_and_ends_the_store(held: He
 
 
 async def test_listeners_hear_of_what_was_committed_only(held: Held) -> None:
-    heard: list[object] = []
-    held.database.listeners.add(heard.append)
+    received: list[object] = []
+    held.database.listeners.add(received.append)
 
     def tells_and_fails(tx: Transaction) -> None:
         tx.changes[EVERYTHING] = None
@@ -229,4 +229,4 @@ async def test_listeners_hear_of_what_was_committed_only(held: Held) -> None:
 
     await held.together(counts("w1", tells=True), tells_and_fails, counts("w2"))
     await asyncio.sleep(0)
-    assert heard == [EVERYTHING]
+    assert received == [EVERYTHING]

@@ -336,12 +336,12 @@ async def test_a_paused_agent_acknowledges_nothing_after_its_lease(team: Team) -
     await team.topic()
     (name, *_) = await team.led_by(first)
     await team.produce(name, b"a")
-    gate = team.world.objects.hold("put_new")
+    resume = team.world.objects.hold("put_new")
     placed = await first.append(name, batch(b"late"))
     acked = asyncio.ensure_future(first.acknowledge(placed))
     await settle()
     team.world.clock.skip(team.world.settings.lease.ttl_s + 1)  # nobody renewed anything meanwhile
-    gate.set()
+    resume.set()
     with pytest.raises(AppendFailed):
         await acked
 

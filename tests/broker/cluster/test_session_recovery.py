@@ -204,12 +204,12 @@ async def test_a_topic_deleted_during_the_recovery_is_left_out(world: World, del
         await produce(broker, batch(b"a"), name)
     topics = [await broker.topic(name) for name in sorted(deleted)]
     world.kill()
-    gate = world.metadata.hold("finish_recovery")
+    resume = world.metadata.hold("finish_recovery")
     starting = asyncio.ensure_future(world.start())
     await settle()
     for topic in topics:
         await world.sqlite.delete_topic(topic.topic_id)
-    gate.set()
+    resume.set()
     broker = await starting
     for name in (ORDERS, CLICKS):
         if name.topic not in deleted:
@@ -267,10 +267,10 @@ async def test_a_recovery_longer_than_a_session_lives_leaves_a_tenure_that_is_va
     broker = await world.start_with()
     await produce(broker, batch(b"a"))
     world.kill()
-    gate = world.objects.hold("put_new")
+    resume = world.objects.hold("put_new")
     starting = asyncio.ensure_future(world.start())
     await world.clock.advance(3 * world.settings.lease.ttl_s)
-    gate.set()
+    resume.set()
     broker = await starting
     assert broker.not_ready() is None
     assert (await produce(broker, batch(b"b"))).base_offset == 1

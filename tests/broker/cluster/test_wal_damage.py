@@ -201,11 +201,11 @@ async def test_a_recovery_whose_guard_fails_for_a_lease_that_is_still_held_leave
     await produce(broker, batch(b"a"))
     session = current(broker).session.session_id
     world.kill()
-    gate = world.metadata.hold("finish_recovery")
+    resume = world.metadata.hold("finish_recovery")
     starting = asyncio.ensure_future(world.start())
     await settle()
     await move_flushed_end(world, 1)
-    gate.set()
+    resume.set()
     with pytest.raises(Unavailable, match="lease lost"):
         await starting
     assert session in world.wal_sessions()
@@ -273,11 +273,11 @@ async def test_what_is_deleted_while_its_log_is_recovered_is_not_taken_for_missi
 ) -> None:
     world = world_on_disk
     await flushed_and_more(world)
-    gate = world.metadata.hold("last_runs")
+    resume = world.metadata.hold("last_runs")
     starting = asyncio.ensure_future(world.start())
     await settle()
     await deletion(world)
-    gate.set()
+    resume.set()
     broker = await starting
     assert broker.recovered.damaged_logs == 0
     assert await values_of(broker, CLICKS) == {0: b"a", 1: b"b", 2: b"c"}

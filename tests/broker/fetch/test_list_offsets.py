@@ -86,11 +86,11 @@ async def test_times_below_the_log_start_do_not_count(broker: Broker, world: Wor
 async def test_a_flush_in_the_middle_of_a_search_hides_nothing(broker: Broker, world: World) -> None:
     await add(broker, 10, flush=True)
     await add(broker, 20)
-    gate = world.metadata.hold_answer("run_at_time")
+    resume = world.metadata.hold_answer("run_at_time")
     searching = asyncio.ensure_future(broker.at_time(ORDERS, T + 20))
     await settle()  # the answer, that no run is so late, is on its way
     await current(broker).flusher.flush_all()
-    gate.set()
+    resume.set()
     result = await searching
     assert result is not None
     assert result.offset == 1

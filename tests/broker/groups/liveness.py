@@ -178,9 +178,9 @@ class Coordinator:
 class Call:
     """One request of a member; its response is for the caller only as long as it waits."""
 
-    def __init__(self, world: World, heard: Callable[[Response], None]) -> None:
+    def __init__(self, world: World, received: Callable[[Response], None]) -> None:
         self._world = world
-        self._heard: Callable[[Response], None] | None = heard
+        self._received: Callable[[Response], None] | None = received
         self.is_answered = False
 
     def reply(self, response: Response) -> None:
@@ -189,9 +189,9 @@ class Call:
         self._world.after(0.001, lambda: self.hear(None if self._world.happens(LOSS) else response))
 
     def hear(self, response: Response) -> None:
-        heard, self._heard = self._heard, None
-        if heard is not None:
-            heard(response)
+        received, self._received = self._received, None
+        if received is not None:
+            received(response)
 
 
 @dataclass(eq=False)
@@ -217,12 +217,12 @@ class Member:
     def _send(
         self,
         act: Callable[[Group, Call], list[Action]],
-        heard: Callable[[Response], None],
+        received: Callable[[Response], None],
         *,
         creates: bool = False,
     ) -> None:
         world, attempt = self.world, self.attempt
-        call = Call(world, lambda response: self._current(attempt, lambda: heard(response)))
+        call = Call(world, lambda response: self._current(attempt, lambda: received(response)))
         if world.happens(LOSS):
             world.after(world.slowly(0.001, SESSION_S), lambda: call.reply(None))
         else:

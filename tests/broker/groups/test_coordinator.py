@@ -205,11 +205,11 @@ async def test_an_assignment_waits_for_the_store(scene: Scene, agent: Agent) -> 
     waiting = scene.start(agent.groups.join("g", join()))
     await scene.clock.advance(3)
     joined = await waiting
-    gate = agent.store.gates["commit_groups"] = asyncio.Event()
+    resume = agent.store.gates["commit_groups"] = asyncio.Event()
     syncing = scene.start(agent.groups.sync("g", sync(joined)))
     await settle()
     assert not syncing.done()
-    gate.set()
+    resume.set()
     assert (await syncing).assignment == joined.member_id.encode()
 
 
@@ -390,10 +390,10 @@ async def test_losing_one_shard_leaves_the_others_alone(scene: Scene, agent: Age
     await scene.database.release(agent.current_session.session.session_id, [states[lost].partition])
     other = await scene.agent()
     await scene.database.acquire(other.current_session.session.session_id, [states[lost].partition])
-    gate = agent.store.gates["commit_groups"] = asyncio.Event()
+    resume = agent.store.gates["commit_groups"] = asyncio.Event()
     calls = {name: scene.start(agent.groups.commit(name, MemberRef(), at(2))) for name in names}
     await settle()
-    gate.set()
+    resume.set()
     await asyncio.gather(*calls.values(), return_exceptions=True)
     for name, call in calls.items():
         if shard_of(name, topic.partitions) == lost:

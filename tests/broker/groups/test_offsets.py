@@ -150,13 +150,13 @@ async def test_commits_that_arrive_during_a_transaction_share_the_next_one(scene
     await agent.groups.commit("g", NOBODY, at(0))
     await agent.groups.list()
     before = agent.store.calls["commit_groups"]
-    gate = agent.store.gates["commit_groups"] = asyncio.Event()
+    resume = agent.store.gates["commit_groups"] = asyncio.Event()
     first = scene.start(agent.groups.commit("first", NOBODY, at(1)))
     await settle()
     calls = [scene.start(agent.groups.commit(f"g{number % 50}", NOBODY, at(number))) for number in range(500)]
     await settle()
     assert not any(call.done() for call in calls)
-    gate.set()
+    resume.set()
     await asyncio.gather(first, *calls)
     assert agent.store.calls["commit_groups"] - before == 2
     assert await committed(agent.groups, "g7") == [457]
@@ -177,7 +177,7 @@ async def test_when_too_much_waits_commits_are_refused() -> None:
         agent = await scene.agent()
         await agent.catalog.create("orders", partitions=4)
         await agent.groups.commit("g", NOBODY, at(0))
-        gate = agent.store.gates["commit_groups"] = asyncio.Event()
+        resume = agent.store.gates["commit_groups"] = asyncio.Event()
         under_way = scene.start(agent.groups.commit("g", NOBODY, at(1)))
         await settle()
         calls = [scene.start(agent.groups.commit("g", NOBODY, at(1, 2, 3))) for _ in range(4)]
@@ -185,19 +185,19 @@ async def test_when_too_much_waits_commits_are_refused() -> None:
         refused = [call for call in calls if call.done()]
         assert len(refused) == 2
         assert all(isinstance(call.exception(), CoordinatorUnavailable) for call in refused)
-        gate.set()
+        resume.set()
         await settle()
         assert sum(call.done() and call.exception() is None for call in [under_way, *calls]) == 3
 
 
 async def test_a_client_that_goes_away_disturbs_nobody_in_its_transaction(scene: Scene, agent: Agent) -> None:
-    gate = agent.store.gates["commit_groups"] = asyncio.Event()
+    resume = agent.store.gates["commit_groups"] = asyncio.Event()
     gone = scene.start(agent.groups.commit("a", NOBODY, at(1)))
     stays = scene.start(agent.groups.commit("b", NOBODY, at(2)))
     await settle()
     gone.cancel()
     await settle()
-    gate.set()
+    resume.set()
     assert await stays == {ORDERS[0]: None}
 
 
@@ -382,11 +382,11 @@ async def test_whoever_joins_during_the_deletion_begins_anew(scene: Scene, agent
     [member] = await scene.group_of(agent.groups, 1)
     await agent.groups.leave("g", [LeaveRequest(member_id=member.member_id)])
     await agent.groups.commit("g", NOBODY, at(1))
-    gate = agent.store.gates["commit_groups"] = asyncio.Event()
+    resume = agent.store.gates["commit_groups"] = asyncio.Event()
     deleting = scene.start(agent.groups.delete(["g"]))
     await settle()
     joining = scene.start(agent.groups.join("g", join()))
-    gate.set()
+    resume.set()
     await scene.clock.advance(3)
     assert await deleting == {"g": None}
     joined = await joining
@@ -421,13 +421,13 @@ async def test_nothing_is_written_over_a_group_whose_deletion_failed(scene: Scen
     [member] = await scene.group_of(agent.groups, 1)
     await agent.groups.leave("g", [LeaveRequest(member_id=member.member_id)])
     await agent.groups.commit("g", NOBODY, at(1))
-    gate = agent.store.gates["commit_groups"] = asyncio.Event()
+    resume = agent.store.gates["commit_groups"] = asyncio.Event()
     deleting = scene.start(agent.groups.delete(["g"]))
     await settle()
     behind = scene.start(agent.groups.commit("g", NOBODY, at(7)))
     await settle()
     agent.store.refused = Once({"commit_groups"})
-    gate.set()
+    resume.set()
     assert isinstance((await deleting)["g"], CoordinatorUnavailable)
     with pytest.raises(NotCoordinator):
         await behind
@@ -442,13 +442,13 @@ async def test_a_deletion_for_which_there_is_no_room_leaves_everything_as_it_was
         agent = await scene.agent()
         await agent.catalog.create("orders", partitions=4)
         await agent.groups.commit("g", NOBODY, at(0))
-        gate = agent.store.gates["commit_groups"] = asyncio.Event()
+        resume = agent.store.gates["commit_groups"] = asyncio.Event()
         under_way = scene.start(agent.groups.commit("g", NOBODY, at(1)))
         await settle()
         waiting = [scene.start(agent.groups.commit("g", NOBODY, at(1, 2, 3))) for _ in range(2)]
         await settle()
         assert isinstance((await agent.groups.delete(["g"]))["g"], CoordinatorUnavailable)
-        gate.set()
+        resume.set()
         await asyncio.gather(under_way, *waiting)
         assert await committed(agent.groups) == [1, 2, 3]
 

@@ -376,11 +376,11 @@ async def test_a_reader_with_a_stale_list_finds_what_stands_in_the_place_of_obje
 
 async def test_appends_and_flushes_go_on_meanwhile(world: World, broker: Broker) -> None:
     await written(broker, (b"a", b"1"), (b"a", b"2"))
-    gate = world.objects.hold("put_new")
+    resume = world.objects.hold("put_new")
     looking = asyncio.ensure_future(broker.compactor.run_once())
     await settle()
     await put(broker, (b"a", b"3"))
-    gate.set()
+    resume.set()
     await looking
     await flush(broker)
     assert await values_of(broker) == {1: b"2", 2: b"3"}
@@ -389,13 +389,13 @@ async def test_appends_and_flushes_go_on_meanwhile(world: World, broker: Broker)
 async def test_retention_that_comes_between_makes_the_pass_begin_again(world: World, broker: Broker) -> None:
     await written(broker, (b"a", b"1"), (b"b", b"2"))
     await written(broker, (b"a", b"3"))
-    gate = world.metadata.hold("replace_runs")
+    resume = world.metadata.hold("replace_runs")
     looking = asyncio.ensure_future(broker.compactor.run_once())
     await settle()
     log = await broker.open_log(ORDERS)
     await world.sqlite.advance_log_start({log.partition: 2})
     log.advance_log_start(2)
-    gate.set()
+    resume.set()
     await looking
     assert await cleaned_to(world, broker) == 0
     assert len(await world.object_keys()) == 2  # the one that nobody needs is gone
@@ -406,11 +406,11 @@ async def test_retention_that_comes_between_makes_the_pass_begin_again(world: Wo
 
 async def test_a_topic_that_is_deleted_meanwhile_is_no_error(world: World, broker: Broker) -> None:
     await written(broker, (b"a", b"1"), (b"a", b"2"))
-    gate = world.metadata.hold("replace_runs")
+    resume = world.metadata.hold("replace_runs")
     looking = asyncio.ensure_future(broker.compactor.run_once())
     await settle()
     await broker.delete_topic(await broker.topic("orders"))
-    gate.set()
+    resume.set()
     await looking
     await world.clock.advance(RETENTION.grace_s)
     await broker.retention.delete_pending()

@@ -78,13 +78,13 @@ async def test_a_merge_across_two_pages_ends_the_pass_and_the_next_one_is_whole(
 ) -> None:
     for number in range(5):
         await written(broker, b"a", b"key-%d" % number)
-    gate = world.objects.hold("put_new")
+    resume = world.objects.hold("put_new")
     looking = asyncio.ensure_future(broker.compactor.run_once())
     await settle()  # the first two runs are about to be replaced; the third is read already, the fourth isn't
     _, _, third, fourth, _ = await runs_of(world, broker)
     world.objects._held.clear()
     await merge(broker, third, fourth)
-    gate.set()
+    resume.set()
     await looking
     assert broker.compactor.cleaner.passes == 0
     (result,) = (str(vars(each)["why"]) for each in caplog.records if each.msg == "partition not rewritten")

@@ -216,7 +216,7 @@ async def test_the_row_goes_after_the_object_so_that_a_failed_delete_is_tried_ag
 async def test_a_reader_who_is_late_gets_out_of_range_when_the_object_is_gone(world: World, retaining: Broker) -> None:
     await flushed(retaining, b"a", age_s=DAY_S)
     await flushed(retaining, b"b")
-    gate = world.metadata.hold_answer("runs")
+    resume = world.metadata.hold_answer("runs")
     reading = asyncio.ensure_future(fetch(retaining, 0))
     await settle()
     log = await retaining.open_log(ORDERS)
@@ -224,7 +224,7 @@ async def test_a_reader_who_is_late_gets_out_of_range_when_the_object_is_gone(wo
     log.advance_log_start(1)
     await world.clock.advance(GRACE_S)
     await retaining.retention.delete_pending()
-    gate.set()
+    resume.set()
     assert isinstance((await reading).error, OffsetOutOfRange)
 
 
@@ -355,14 +355,14 @@ async def test_an_object_registered_during_the_sweep_is_not_taken_for_an_orphan(
     """The names are read after the listing, and sessions before the names."""
     broker = await world.start_with()
     await produce(broker, batch(b"a"))
-    gate = world.metadata.hold("commit_segments")
+    resume = world.metadata.hold("commit_segments")
     flushing = asyncio.ensure_future(current(broker).flusher.flush_all())
     await settle()
     world.clock.skip(ORPHAN_AGE_S + 1)
     asking = world.metadata.hold("membership")
     sweeping = asyncio.ensure_future(broker.retention.delete_orphans())
     await settle()
-    gate.set()
+    resume.set()
     await flushing
     await world.sqlite.end_session(current(broker).session.session_id)
     asking.set()

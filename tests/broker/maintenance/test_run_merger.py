@@ -191,11 +191,11 @@ async def test_a_flush_whose_answer_was_lost_finds_its_run_as_it_left_it(world: 
 
 async def test_somebody_who_was_quicker_is_no_error(world: World, broker: Broker) -> None:
     await flushed(broker, 4)
-    gate = world.metadata.hold("replace_runs")
+    resume = world.metadata.hold("replace_runs")
     first = asyncio.ensure_future(broker.compactor.run_once())
     second = asyncio.ensure_future(broker.compactor.run_once())
     await settle()
-    gate.set()
+    resume.set()
     await asyncio.gather(first, second)
     assert await spans_of(world, broker) == [(0, 4)]
     assert broker.compactor.merger.merges == 1

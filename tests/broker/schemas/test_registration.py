@@ -358,12 +358,12 @@ async def test_two_agents_that_register_the_same_schema_get_the_same_id(world: W
 
 async def test_of_two_that_decide_at_once_the_second_decides_again(world: World) -> None:
     first, second = registry(world), registry(world)
-    gate = world.metadata.hold("add_version")
+    resume = world.metadata.hold("add_version")
     slow = asyncio.create_task(second.register(ORDERS, PLAIN))
     await settle()
     world.metadata._held.clear()
     await first.register(ORDERS, avro("x", "y?"))
-    gate.set()
+    resume.set()
     result = await slow
     assert (result.version, result.schema_id) == (2, 2)
     assert world.metadata.count("subject_state") == 3
@@ -372,12 +372,12 @@ async def test_of_two_that_decide_at_once_the_second_decides_again(world: World)
 async def test_a_decision_that_no_longer_holds_is_not_committed(world: World) -> None:
     first, second = registry(world), registry(world)
     await first.register(ORDERS, PLAIN)
-    gate = world.metadata.hold("add_version")
+    resume = world.metadata.hold("add_version")
     slow = asyncio.create_task(second.register(ORDERS, avro("x", "y?")))
     await settle()
     world.metadata._held.clear()
     await first.register(ORDERS, Proposal(text=record("x", y="string").replace('"string"}', '"string","default":""}')))
-    gate.set()
+    resume.set()
     with pytest.raises(IncompatibleSchema):
         await slow
 

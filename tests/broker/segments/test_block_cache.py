@@ -22,11 +22,11 @@ class Maker:
 
     def __init__(self) -> None:
         self.asked = 0
-        self.gate = asyncio.Event()
+        self.resume = asyncio.Event()
 
     async def __call__(self) -> Thing:
         self.asked += 1
-        await self.gate.wait()
+        await self.resume.wait()
         return Thing("made")
 
 
@@ -43,7 +43,7 @@ async def put(into: SingleFlightCache[str, Thing], name: str, weight: int = 1) -
 
 async def test_a_value_is_made_once_and_then_remembered() -> None:
     made, maker = cache(), Maker()
-    maker.gate.set()
+    maker.resume.set()
     assert await made.get("a", maker) is await made.get("a", maker)
     assert (maker.asked, made.hits, made.misses) == (1, 1, 1)
 
@@ -82,7 +82,7 @@ async def test_all_who_want_a_value_that_is_under_way_wait_for_the_one_flight() 
     waiting = [asyncio.ensure_future(made.get("a", maker)) for _ in range(5)]
     await settle()
     assert "a" in made
-    maker.gate.set()
+    maker.resume.set()
     assert len({id(thing) for thing in await asyncio.gather(*waiting)}) == 1
     assert maker.asked == 1
 
@@ -108,7 +108,7 @@ async def test_a_waiter_who_leaves_does_not_take_the_flight_down() -> None:
     await settle()
     first.cancel()
     await settle()
-    maker.gate.set()
+    maker.resume.set()
     assert (await second).name == "made"
     assert first.cancelled()
 
@@ -118,23 +118,23 @@ async def test_a_flight_whose_waiters_all_left_lands_in_the_cache() -> None:
     waiting = asyncio.ensure_future(made.get("a", maker))
     await settle()
     waiting.cancel()
-    maker.gate.set()
+    maker.resume.set()
     await settle()
     assert (await put(made, "a")).name == "made"
 
 
 async def test_a_failed_flight_whose_waiters_all_left_is_no_news() -> None:
     made = cache()
-    gate = asyncio.Event()
+    resume = asyncio.Event()
 
     async def fail() -> Thing:
-        await gate.wait()
+        await resume.wait()
         raise Unavailable("away")
 
     waiting = asyncio.ensure_future(made.get("a", fail))
     await settle()
     waiting.cancel()
-    gate.set()
+    resume.set()
     await settle()  # a forgotten exception would be a warning, and a warning an error
     assert "a" not in made
 

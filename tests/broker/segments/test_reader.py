@@ -270,11 +270,11 @@ async def test_cold_reads_under_way_are_limited() -> None:
     shelf = Shelf(readahead_blocks=0, concurrent_reads=2)
     await shelf.add(0, 6, *range(6))
     await shelf.reader.index(shelf.rows.rows[0])
-    gate = shelf.objects.hold("get_range")
+    resume = shelf.objects.hold("get_range")
     waiting = [asyncio.ensure_future(shelf.read(offset, max_bytes=1)) for offset in range(6)]
     await settle()
     assert shelf.objects.count("get_range") == 1 + 2
-    gate.set()
+    resume.set()
     assert all(await asyncio.gather(*waiting))
 
 

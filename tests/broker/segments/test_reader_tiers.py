@@ -103,12 +103,12 @@ async def test_what_is_on_the_disk_does_not_wait_for_a_slow_store(folder: Memory
     data = await shelf.add(0, 4, *range(4))
     await shelf.read(0, max_bytes=1)
     await shelf.read(1, max_bytes=1)
-    gate = shelf.objects.hold("get_range")
+    resume = shelf.objects.hold("get_range")
     stuck = [asyncio.ensure_future(shelf.read(offset)) for offset in (2, 3)]
     await settle()
     async with asyncio.timeout(5):
         assert await shelf.read(0, max_bytes=1) == data[0]
-    gate.set()
+    resume.set()
     await asyncio.gather(*stuck)
 
 
@@ -153,13 +153,13 @@ async def test_a_partition_with_a_long_backlog_does_not_keep_others_from_the_sto
     (one,) = await shelf.add(0, 1, 0, key="segments/two", partition=OTHER)
     for run in shelf.rows.rows:
         await shelf.reader.index(run)
-    gate = shelf.objects.hold("get_range")
+    resume = shelf.objects.hold("get_range")
     greedy = [asyncio.ensure_future(shelf.read(offset, max_bytes=1)) for offset in range(20)]
     await settle()
     modest = asyncio.ensure_future(shelf.read(0, partition=OTHER))
     await settle()
     before = shelf.objects.count("get_range")
-    gate.set()
+    resume.set()
     assert await modest == one
     # The one under way, one more of the other partition, and its own.
     assert shelf.objects.count("get_range") - before <= 3
@@ -172,7 +172,7 @@ async def test_cold_readers_do_not_slow_a_reader_of_the_tail(make_world: MakeWor
     for _ in range(10):
         await produce(broker, batch(b"old" * 50))
     await current(broker).flusher.flush_all()
-    gate = world.objects.hold("get_range")
+    resume = world.objects.hold("get_range")
     cold = [asyncio.ensure_future(fetch(broker, offset)) for offset in range(10)]
     await settle()
     async with asyncio.timeout(5):
@@ -182,7 +182,7 @@ async def test_cold_readers_do_not_slow_a_reader_of_the_tail(make_world: MakeWor
         await produce(broker, batch(b"new"))
         assert records_of((await fetch(broker, 10)).records)[0].value == b"new"
     assert not any(task.done() for task in cold)
-    gate.set()
+    resume.set()
     assert all(answer.error is None and answer.records for answer in await asyncio.gather(*cold))
 
 

@@ -105,12 +105,12 @@ async def test_a_batch_that_comes_while_the_row_is_read_keeps_the_transaction_op
         alice = await Producer(broker).init()
         await alice.send(b"x")
         await lose_the_marker(broker, alice, commit=False)
-        gate = world.metadata.hold_answer("transaction_of")
+        resume = world.metadata.hold_answer("transaction_of")
         await world.clock.advance(6)
         assert world.metadata.count("transaction_of") == 1
         await alice.add(ORDERS)
         await broker.acknowledge(await alice.place(b"y"))
-        gate.set()
+        resume.set()
         await settle()
         assert broker.transactions.hanging.ended == 0
         late = Marker(producer=alice.identity, number=2, is_commit=True)

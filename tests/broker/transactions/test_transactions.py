@@ -106,13 +106,13 @@ async def test_the_next_transaction_is_not_ended_while_the_one_before_is(commit:
     async with running() as (world, broker):
         alice = await Producer(broker, modern=True).init()
         await alice.send(b"first")
-        gate = world.metadata.hold("complete_transaction")
+        resume = world.metadata.hold("complete_transaction")
         ending = asyncio.create_task(alice.end(commit=True))
         await world.clock.advance(6)
         await ending
         with pytest.raises(ConcurrentTransactions):
             await alice.end(commit=commit)
-        gate.set()
+        resume.set()
         await settle()
 
 
@@ -121,10 +121,10 @@ async def test_a_client_that_asks_again_is_not_fenced_by_what_it_asked_first() -
     async with running() as (world, broker):
         before = await Producer(broker).init()
         await before.send(b"left")
-        gate = world.metadata.hold("complete_transaction")
+        resume = world.metadata.hold("complete_transaction")
         calls = [asyncio.create_task(Producer(broker).init()) for _ in range(2)]
         await settle()
-        gate.set()
+        resume.set()
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(each) for each in outcomes].count(ConcurrentTransactions) == 1
         (alice,) = [each for each in outcomes if isinstance(each, Producer)]
@@ -265,7 +265,7 @@ async def test_an_end_is_answered_after_a_while_and_goes_on() -> None:
     async with running() as (world, broker):
         alice = await Producer(broker).init()
         await alice.send(b"x")
-        gate = world.metadata.hold("complete_transaction")
+        resume = world.metadata.hold("complete_transaction")
         ending = asyncio.ensure_future(alice.end(commit=True))
         await world.clock.advance(5.1)
         assert ending.done()
@@ -274,7 +274,7 @@ async def test_an_end_is_answered_after_a_while_and_goes_on() -> None:
         waiting = asyncio.ensure_future(Producer(broker).init())
         await world.clock.advance(1)
         assert not waiting.done()
-        gate.set()
+        resume.set()
         await settle()
         assert (await waiting).identity.epoch == alice.identity.epoch + 1
 
@@ -312,11 +312,11 @@ async def test_an_end_that_is_asked_for_while_the_agent_stops_is_decided_and_lef
     async with running() as (world, broker):
         alice = await Producer(broker).init()
         await alice.send(b"x")
-        gate = world.metadata.hold_answer("end_transaction")
+        resume = world.metadata.hold_answer("end_transaction")
         ending = asyncio.ensure_future(alice.end(commit=True))
         await settle()
         world.kill()
-        gate.set()
+        resume.set()
         await ending
         assert (await row(broker)).state is TransactionState.PREPARE_COMMIT
 
@@ -492,12 +492,12 @@ async def test_a_batch_is_not_placed_in_a_topic_that_took_the_name_while_it_was_
     async with running() as (world, broker):
         alice = await Producer(broker).init()
         await alice.add(ORDERS)
-        gate = world.metadata.hold_answer("find_transaction")
+        resume = world.metadata.hold_answer("find_transaction")
         placing = asyncio.ensure_future(alice.place(b"x"))
         await settle()
         await broker.delete_topic(await broker.catalog.find(ORDERS.topic))
         await broker.create_topic(ORDERS.topic, partitions=1, overrides={})
-        gate.set()
+        resume.set()
         with pytest.raises(TransactionAbortable):
             await placing
 

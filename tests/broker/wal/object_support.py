@@ -35,12 +35,12 @@ class Bucket:
         self.deleted: list[str] = []
         self.wrong_bits: deque[int] = deque()
         """Of the next reads: which byte comes wrong; negative: none."""
-        self._fates: dict[str, deque[str]] = {}
+        self._outcomes: dict[str, deque[str]] = {}
         self._late: dict[str, bytes] = {}
         self._held: dict[str, asyncio.Event] = {}
 
-    def fate(self, sequence: int, *fates: str, session: SessionId = DEAD) -> None:
-        self._fates[wal_key(session, sequence)] = deque(fates)
+    def outcome(self, sequence: int, *outcomes: str, session: SessionId = DEAD) -> None:
+        self._outcomes[wal_key(session, sequence)] = deque(outcomes)
 
     async def land(self, sequence: int, session: SessionId = DEAD) -> None:
         """A late PUT arrives, if there is one; nobody hears whether it was taken."""
@@ -56,17 +56,17 @@ class Bucket:
     async def put_new(self, key: str, body: Buffers) -> None:
         self.puts.append(key)
         sent = b"".join(body)
-        fate = self._fates[key].popleft() if self._fates.get(key) else "fine"
-        if fate == "held":
+        outcome = self._outcomes[key].popleft() if self._outcomes.get(key) else "fine"
+        if outcome == "held":
             self._held[key] = asyncio.Event()
             await self._held[key].wait()
         assert sent == b"".join(body), "a buffer changed while its PUT was under way"
-        if fate == "late":
+        if outcome == "late":
             self._late[key] = sent
-        elif fate != "refused" and not self.is_away:
+        elif outcome != "refused" and not self.is_away:
             await self.inner.put_new(key, [sent])
-        if fate in ("lost", "refused", "late") or self.is_away:
-            raise Unavailable(f"time-out; fate={fate}")
+        if outcome in ("lost", "refused", "late") or self.is_away:
+            raise Unavailable(f"time-out; fate={outcome}")
 
     async def get_range(self, key: str, start: int, end: int) -> bytes:
         self._require_here()

@@ -49,12 +49,12 @@ class StormyBucket:
 
     async def put_new(self, key: str, body: Buffers) -> None:
         sent = b"".join(body)
-        fate = await self._travel()
-        if fate == "late":
+        outcome = await self._travel()
+        if outcome == "late":
             self._loop.call_later(self._chance.uniform(0, 5), self._land, key, sent, context=Context())
-        elif fate != "refused":
+        elif outcome != "refused":
             await self._store(key, sent)
-        await self._return(fate)
+        await self._return(outcome)
 
     def _land(self, key: str, sent: bytes) -> None:
         self._loop.create_task(self._store_quietly(key, sent), name="late-put")
@@ -69,18 +69,18 @@ class StormyBucket:
         await self.inner.put_new(key, [sent])
 
     async def get_range(self, key: str, start: int, end: int) -> bytes:
-        fate = await self._travel()
+        outcome = await self._travel()
         data = await self.inner.get_range(key, start, end)
-        await self._return(fate)
+        await self._return(outcome)
         return data
 
     async def get_suffix(self, key: str, length: int) -> bytes:
         raise NotImplementedError
 
     async def head(self, key: str) -> ObjectMeta:
-        fate = await self._travel()
+        outcome = await self._travel()
         meta = await self.inner.head(key)
-        await self._return(fate)
+        await self._return(outcome)
         return meta
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectMeta]:
@@ -89,10 +89,10 @@ class StormyBucket:
             yield meta
 
     async def delete(self, key: str) -> None:
-        fate = await self._travel()
-        if fate != "refused":
+        outcome = await self._travel()
+        if outcome != "refused":
             await self.inner.delete(key)
-        await self._return(fate)
+        await self._return(outcome)
 
     async def aclose(self) -> None:
         return
@@ -102,10 +102,10 @@ class StormyBucket:
         dice = self._chance.random()
         return next((name for name in ("lost", "refused", "late") if (dice := dice - self.trouble) < 0), "fine")
 
-    async def _return(self, fate: str) -> None:
+    async def _return(self, outcome: str) -> None:
         await self._delay()
-        if fate != "fine":
-            raise Unavailable(f"time-out; fate={fate}")
+        if outcome != "fine":
+            raise Unavailable(f"time-out; fate={outcome}")
 
     async def _delay(self) -> None:
         slow = self._chance.uniform(10, 100) if self._chance.random() < self.trouble else 1.0
@@ -213,10 +213,10 @@ class World:
         self.loop.spawn(writer, self._write(), name="write")
         self.loop.spawn(writer, self._flush_and_beat(), name="beat")
         await asyncio.sleep(self.chance.uniform(0.2, 4))
-        fate = self.chance.choice(["kill", "pause", "presumed"])
-        if fate == "kill":
+        outcome = self.chance.choice(["kill", "pause", "presumed"])
+        if outcome == "kill":
             self.loop.kill(writer)
-        elif fate == "pause":
+        elif outcome == "pause":
             self.loop.pause(writer, self.chance.uniform(0.1, 6))
         await asyncio.sleep(self.chance.uniform(0, 1))
         self.is_claimed = True
@@ -226,7 +226,7 @@ class World:
         self.bucket.trouble = 0.0
         await asyncio.sleep(20)
         self._check()
-        if fate != "kill":
+        if outcome != "kill":
             await self._require_sealed()
 
     async def _require_sealed(self) -> None:

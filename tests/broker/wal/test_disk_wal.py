@@ -45,7 +45,7 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-class Gate:
+class Checkpoint:
     """Holds calls of one kind in their worker thread until it is opened."""
 
     def __init__(self, what: str) -> None:
@@ -80,13 +80,13 @@ async def test_what_was_appended_is_read_back_in_order(files: SimFiles, fsync: s
 
 
 async def test_an_append_is_done_only_when_it_is_synced(files: SimFiles) -> None:
-    gate = Gate("sync")
-    files = SimFiles(random.Random(1), slow=gate)
+    resume = Checkpoint("sync")
+    files = SimFiles(random.Random(1), slow=resume)
     wal = await open_wal(files, fsync="always")
     commit = wal.append([entry(0)])
-    await until(gate.reached)
+    await until(resume.reached)
     assert not commit.done()
-    gate.open()
+    resume.open()
     await commit
     assert files.syncs == 1
     await wal.aclose(remove=True)
@@ -102,14 +102,14 @@ async def test_appends_of_one_turn_of_the_loop_share_a_write_and_a_sync(files: S
 
 
 async def test_appends_during_a_write_form_the_next_group() -> None:
-    gate = Gate("write")
-    files = SimFiles(random.Random(1), slow=gate)
+    resume = Checkpoint("write")
+    files = SimFiles(random.Random(1), slow=resume)
     wal = await open_wal(files, fsync="never")
     first = wal.append([entry(0)])
-    await until(gate.reached)
+    await until(resume.reached)
     later = [wal.append([entry(n)]) for n in range(1, 100)]
     assert not first.done()
-    gate.open()
+    resume.open()
     await asyncio.wait({first, *later})
     assert files.writes == 2
     await wal.aclose(remove=False)
@@ -141,19 +141,19 @@ async def test_many_appenders_each_find_their_entries_in_their_order(files: SimF
 
 
 async def test_a_waiter_that_is_cancelled_takes_the_commit_from_nobody() -> None:
-    gate = Gate("write")
-    files = SimFiles(random.Random(1), slow=gate)
+    resume = Checkpoint("write")
+    files = SimFiles(random.Random(1), slow=resume)
     wal = await open_wal(files, fsync="never")
     commit = wal.append([entry(0)])
     shielded = asyncio.create_task(_wait_shielded(commit))
     careless = asyncio.create_task(_wait(commit))
-    await until(gate.reached)
+    await until(resume.reached)
     shielded.cancel()
     careless.cancel()
     await asyncio.wait({shielded})
     assert shielded.cancelled()
     assert not commit.done()
-    gate.open()
+    resume.open()
     await commit
     await wal.aclose(remove=True)
 
@@ -167,13 +167,13 @@ async def _wait_shielded(commit: asyncio.Future[None]) -> None:
 
 
 async def test_more_than_the_limit_may_not_wait() -> None:
-    gate = Gate("write")
-    files = SimFiles(random.Random(1), slow=gate)
+    resume = Checkpoint("write")
+    files = SimFiles(random.Random(1), slow=resume)
     wal = await open_wal(files, fsync="never", max_pending_bytes=1000)
     commit = wal.append([entry(0, bytes(600))])
     with pytest.raises(Overloaded):
         wal.append([entry(1, bytes(600))])
-    gate.open()
+    resume.open()
     await commit
     assert wal.pending_bytes == 0
     await wal.append([entry(1, bytes(600))])
@@ -242,18 +242,18 @@ async def test_a_small_group_of_an_idle_log_needs_no_thread_unless_it_is_synced(
 
 
 async def test_while_a_sync_is_under_way_the_loop_writes_nothing_itself(clock: ManualClock) -> None:
-    gate = Gate("sync")
-    files = SimFiles(random.Random(1), slow=gate)
+    resume = Checkpoint("sync")
+    files = SimFiles(random.Random(1), slow=resume)
     wal = await open_wal(files, fsync="interval", clock=clock)
     await wal.append([entry(0)])
     await clock.advance(0.1)
-    await until(gate.reached)
+    await until(resume.reached)
     writers: list[str] = []
     files._slow = lambda what: writers.append(threading.current_thread().name) if what == "write" else None
     await wal.append([entry(1)])
     assert writers
     assert writers[0].startswith("wal")
-    gate.open()
+    resume.open()
     await wal.aclose(remove=True)
 
 
@@ -305,16 +305,16 @@ async def test_a_write_on_the_loop_that_fails_ends_the_log(files: SimFiles) -> N
 
 
 async def test_appends_that_waited_for_a_large_group_are_acknowledged_after_it() -> None:
-    gate = Gate("write")
-    files = SimFiles(random.Random(1), slow=gate)
+    resume = Checkpoint("write")
+    files = SimFiles(random.Random(1), slow=resume)
     wal = await open_wal(files, fsync="never")
     done: list[int] = []
     first = wal.append([entry(0, bytes(100_000))])
-    await until(gate.reached)
+    await until(resume.reached)
     second = wal.append([entry(1)])
     for number, commit in enumerate((first, second)):
         commit.add_done_callback(lambda _, number=number: done.append(number))  # type: ignore[misc]
-    gate.open()
+    resume.open()
     await asyncio.wait({first, second})
     await settle()
     assert done == [0, 1]
@@ -356,15 +356,15 @@ async def test_interval_syncs_a_finished_file_before_the_next(files: SimFiles, c
 
 
 async def test_a_slow_sync_in_the_background_holds_up_no_append(clock: ManualClock) -> None:
-    gate = Gate("sync")
-    files = SimFiles(random.Random(1), slow=gate)
+    resume = Checkpoint("sync")
+    files = SimFiles(random.Random(1), slow=resume)
     wal = await open_wal(files, fsync="interval", clock=clock)
     await wal.append([entry(0)])
     await clock.advance(0.1)
-    await until(gate.reached)
+    await until(resume.reached)
     await wal.append([entry(1)])
     assert files.syncs == 0
-    gate.open()
+    resume.open()
     await wal.aclose(remove=True)
 
 
@@ -376,16 +376,16 @@ async def test_closing_syncs_what_the_interval_had_not(files: SimFiles) -> None:
 
 
 async def test_closing_during_a_sync_waits_for_its_outcome(clock: ManualClock) -> None:
-    gate = Gate("sync")
-    files = SimFiles(random.Random(1), slow=gate)
+    resume = Checkpoint("sync")
+    files = SimFiles(random.Random(1), slow=resume)
     files.fail_next_sync()
     wal = await open_wal(files, fsync="interval", clock=clock)
     await wal.append([entry(0)])
     await clock.advance(0.1)
-    await until(gate.reached)
+    await until(resume.reached)
     closing = asyncio.create_task(wal.aclose(remove=False))
     await settle()
-    gate.open()
+    resume.open()
     await closing
     assert isinstance(wal.failed, OSError)
     assert files.syncs == 1
@@ -457,20 +457,20 @@ async def test_a_failed_sync_in_the_background_ends_the_log_though_nobody_append
 
 
 async def test_a_sync_that_fails_fails_the_group_that_is_being_written(clock: ManualClock) -> None:
-    gate = Gate("write")
+    resume = Checkpoint("write")
     files = SimFiles(random.Random(1))
     wal = await open_wal(files, fsync="interval", clock=clock)
     await wal.append([entry(0)])
     files.fail_next_sync()
-    files._slow = gate
+    files._slow = resume
     writing, queued = wal.append([entry(1)]), None
-    await until(gate.reached)
+    await until(resume.reached)
     queued = wal.append([entry(2)])
     await clock.advance(0.1)
     for commit in (writing, queued):
         with pytest.raises(AppendFailed):
             await commit
-    gate.open()
+    resume.open()
     await wal.aclose(remove=False)
     assert wal.pending_bytes == 0
 
@@ -578,13 +578,13 @@ async def test_the_active_file_is_kept_until_it_is_worth_replacing(files: SimFil
 
 
 async def test_a_file_with_a_write_under_way_is_not_removed(files: SimFiles) -> None:
-    gate = Gate("write")
-    files = SimFiles(random.Random(1), slow=gate)
+    resume = Checkpoint("write")
+    files = SimFiles(random.Random(1), slow=resume)
     wal = await open_wal(files, fsync="never", renew_bytes=1)
     commit = wal.append([entry(0)])
-    await until(gate.reached)
+    await until(resume.reached)
     await wal.truncate(flushed(orders=2**62))
-    gate.open()
+    resume.open()
     await commit
     await wal.aclose(remove=False)
     assert await read_all(files) == [entry(0)]
@@ -632,17 +632,17 @@ async def test_closing_can_remove_the_whole_log(files: SimFiles, fsync: str) -> 
 
 
 async def test_closing_waits_for_a_removal_whose_caller_gave_up() -> None:
-    gate = Gate("remove")
-    files = SimFiles(random.Random(1), slow=gate)
+    resume = Checkpoint("remove")
+    files = SimFiles(random.Random(1), slow=resume)
     wal = await open_wal(files, fsync="interval", renew_bytes=1)
     await wal.append([entry(0)])
     truncating = asyncio.create_task(wal.truncate(flushed(orders=1)))
-    await until(gate.reached)
+    await until(resume.reached)
     truncating.cancel()
     closing = asyncio.create_task(wal.aclose(remove=True))
     await settle()
     assert not closing.done()
-    gate.open()
+    resume.open()
     await closing
     assert files.list(ROOT) == []
 

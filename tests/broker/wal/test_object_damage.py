@@ -86,7 +86,7 @@ async def test_the_first_object_above_the_mark_may_be_the_lost_one(bucket: Bucke
 async def test_damage_below_an_end_with_objects_on_their_way_ends_the_log_at_the_first_that_never_was(
     bucket: Bucket, clock: ManualClock
 ) -> None:
-    bucket.fate(4, "late")
+    bucket.outcome(4, "late")
     wal = await open_object_wal(bucket, clock, window_bytes=300)
     for offset in range(4):
         await wal.append([entry(offset, bytes(300))])
@@ -107,7 +107,7 @@ async def test_a_late_object_that_was_read_ahead_as_missing_is_not_taken_for_los
     bucket: Bucket, clock: ManualClock
 ) -> None:
     """It lands, and others that were sent after it, between two reads."""
-    bucket.fate(1, "late")
+    bucket.outcome(1, "late")
     wal = await open_object_wal(bucket, clock)
     await wal.append([entry(0)])
     late = wal.append([entry(1)])

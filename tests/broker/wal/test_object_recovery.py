@@ -62,7 +62,7 @@ async def test_the_seal_names_who_set_it(bucket: Bucket) -> None:
 
 
 async def test_only_the_contiguous_run_counts(bucket: Bucket, clock: ManualClock) -> None:
-    bucket.fate(1, "late")
+    bucket.outcome(1, "late")
     wal = await open_object_wal(bucket, clock, window_bytes=300)
     commits = [wal.append([entry(offset, bytes(300))]) for offset in range(4)]
     await settle()
@@ -134,7 +134,7 @@ class Race(Bucket):
 async def test_a_late_put_and_a_seal_race_for_a_number_and_one_wins(clock: ManualClock, put_first: bool) -> None:
     bucket = Race(clock)
     bucket.put_first = put_first
-    bucket.fate(1, "late")
+    bucket.outcome(1, "late")
     wal = await open_object_wal(bucket, clock)
     await wal.append([entry(0)])
     commit = wal.append([entry(1)])
@@ -170,7 +170,7 @@ async def test_objects_behind_a_seal_are_not_part_of_the_log(bucket: Bucket, clo
 
 async def test_a_seal_whose_answer_was_lost_is_found_to_be_a_seal(bucket: Bucket) -> None:
     written = await left_behind(bucket, 2)
-    bucket.fate(2, "lost")
+    bucket.outcome(2, "lost")
     with pytest.raises(Unavailable):
         await recovered(bucket)
     assert await recovered(bucket) == written
@@ -178,11 +178,11 @@ async def test_a_seal_whose_answer_was_lost_is_found_to_be_a_seal(bucket: Bucket
 
 
 async def test_a_seal_that_lands_late_seals_nothing_that_was_read_since(bucket: Bucket, clock: ManualClock) -> None:
-    bucket.fate(0, "refused")
+    bucket.outcome(0, "refused")
     wal = await open_object_wal(bucket, clock)
     commit = wal.append([entry(0)])
     await settle()
-    bucket.fate(0, "late")
+    bucket.outcome(0, "late")
     with pytest.raises(Unavailable):
         await recovered(bucket)
     await clock.advance(1)
@@ -206,7 +206,7 @@ async def test_a_store_that_is_away_ends_the_reading_with_an_error_and_not_with_
 async def test_reading_begins_at_the_mark_and_ignores_what_was_created_again_below_it(
     bucket: Bucket, clock: ManualClock
 ) -> None:
-    bucket.fate(1, "late")
+    bucket.outcome(1, "late")
     wal = await open_object_wal(bucket, clock)
     for offset in range(5):
         wal.append([entry(offset)])
@@ -289,7 +289,7 @@ async def test_an_object_of_a_later_version_stops_recovery(bucket: Bucket, monke
 
 
 async def test_removing_a_log_leaves_its_seal_and_nothing_else(bucket: Bucket, clock: ManualClock) -> None:
-    bucket.fate(2, "late")
+    bucket.outcome(2, "late")
     wal = await open_object_wal(bucket, clock, window_bytes=300)
     for offset in range(4):
         wal.append([entry(offset, bytes(300))])
@@ -316,7 +316,7 @@ async def test_removing_is_left_for_later_when_the_store_is_away(bucket: Bucket)
 async def test_a_zombie_whose_object_was_removed_under_its_retry_acknowledges_only_what_was_recovered(
     bucket: Bucket, clock: ManualClock
 ) -> None:
-    bucket.fate(1, "lost")
+    bucket.outcome(1, "lost")
     wal = await open_object_wal(bucket, clock)
     await wal.append([entry(0)])
     commit = wal.append([entry(1)])

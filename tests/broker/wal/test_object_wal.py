@@ -56,7 +56,7 @@ async def test_appends_of_one_turn_of_the_loop_share_an_object_whatever_their_pa
 async def test_while_a_put_is_under_way_appends_are_collected_until_the_window_is_over(
     bucket: Bucket, clock: ManualClock
 ) -> None:
-    bucket.fate(0, "held")
+    bucket.outcome(0, "held")
     wal = await open_object_wal(bucket, clock, window_ms=50)
     wal.append([entry(0)])
     await settle()
@@ -83,7 +83,7 @@ async def test_objects_are_a_window_apart_however_quick_the_store_and_many_the_a
 
 
 async def test_a_full_window_does_not_wait(bucket: Bucket, clock: ManualClock) -> None:
-    bucket.fate(0, "held")
+    bucket.outcome(0, "held")
     wal = await open_object_wal(bucket, clock, window_ms=50, window_bytes=1000)
     wal.append([entry(0)])
     await settle()
@@ -100,7 +100,7 @@ async def test_a_full_window_does_not_wait(bucket: Bucket, clock: ManualClock) -
 
 async def test_no_more_puts_are_under_way_than_allowed(bucket: Bucket, clock: ManualClock) -> None:
     for sequence in range(10):
-        bucket.fate(sequence, "held")
+        bucket.outcome(sequence, "held")
     wal = await open_object_wal(bucket, clock, window_bytes=300, uploads=3)
     for offset in range(10):
         wal.append([entry(offset, bytes(300))])
@@ -112,7 +112,7 @@ async def test_no_more_puts_are_under_way_than_allowed(bucket: Bucket, clock: Ma
 
 async def test_a_window_whose_time_is_over_goes_as_soon_as_a_put_ends(bucket: Bucket, clock: ManualClock) -> None:
     for sequence in range(3):
-        bucket.fate(sequence, "held")
+        bucket.outcome(sequence, "held")
     wal = await open_object_wal(bucket, clock, window_ms=50, uploads=2)
     for offset in range(3):
         wal.append([entry(offset)])
@@ -151,7 +151,7 @@ async def test_large_batches_are_not_copied_and_small_ones_are_handed_over_toget
 async def test_puts_that_end_out_of_order_are_acknowledged_in_order(bucket: Bucket, clock: ManualClock) -> None:
     done: list[int] = []
     for sequence in range(4):
-        bucket.fate(sequence, "held")
+        bucket.outcome(sequence, "held")
     wal = await open_object_wal(bucket, clock, window_bytes=300)
     for offset in range(4):
         commit = wal.append([entry(offset, bytes(300))])
@@ -166,7 +166,7 @@ async def test_puts_that_end_out_of_order_are_acknowledged_in_order(bucket: Buck
 async def test_an_empty_append_is_done_after_everything_before_it_and_writes_nothing(
     bucket: Bucket, clock: ManualClock
 ) -> None:
-    bucket.fate(0, "held")
+    bucket.outcome(0, "held")
     wal = await open_object_wal(bucket, clock)
     await wal.append(())
     wal.append([entry(0)])
@@ -185,7 +185,7 @@ async def test_an_empty_append_is_done_after_everything_before_it_and_writes_not
 
 
 async def test_a_waiter_that_is_cancelled_takes_the_commit_from_nobody(bucket: Bucket) -> None:
-    bucket.fate(0, "held")
+    bucket.outcome(0, "held")
     wal = await open_object_wal(bucket)
     commit = wal.append([entry(0)])
     waiter = asyncio.ensure_future(asyncio.shield(commit))
@@ -203,7 +203,7 @@ async def test_a_waiter_that_is_cancelled_takes_the_commit_from_nobody(bucket: B
 async def test_a_put_that_happened_but_answered_an_error_is_found_to_be_ours(
     bucket: Bucket, clock: ManualClock
 ) -> None:
-    bucket.fate(0, "lost")
+    bucket.outcome(0, "lost")
     wal = await open_object_wal(bucket, clock)
     commit = wal.append([entry(0)])
     await settle()
@@ -215,7 +215,7 @@ async def test_a_put_that_happened_but_answered_an_error_is_found_to_be_ours(
 
 
 async def test_a_put_that_lands_after_its_time_out_is_found_to_be_ours(bucket: Bucket, clock: ManualClock) -> None:
-    bucket.fate(0, "late", "refused")
+    bucket.outcome(0, "late", "refused")
     wal = await open_object_wal(bucket, clock)
     commit = wal.append([entry(0)])
     await clock.advance(1)
@@ -260,7 +260,7 @@ async def test_too_much_that_waits_is_refused_and_nothing_of_it_is_kept(bucket: 
 
 
 async def test_a_wrong_bit_on_the_way_back_is_no_reason_to_die(bucket: Bucket, clock: ManualClock) -> None:
-    bucket.fate(0, "lost")
+    bucket.outcome(0, "lost")
     bucket.wrong_bits.extend([0, 200])
     wal = await open_object_wal(bucket, clock)
     commit = wal.append([entry(0)])
@@ -294,7 +294,7 @@ async def test_a_zombie_whose_next_put_hits_a_seal_is_over(bucket: Bucket) -> No
 async def test_a_seal_fails_everything_that_is_queued_or_under_way(bucket: Bucket, clock: ManualClock) -> None:
     await seal(bucket, 1)
     for sequence in (0, 2):
-        bucket.fate(sequence, "held")
+        bucket.outcome(sequence, "held")
     wal = await open_object_wal(bucket, clock, window_bytes=300, uploads=3)
     commits = [wal.append([entry(offset, bytes(300))]) for offset in range(5)]
     await settle()
@@ -304,7 +304,7 @@ async def test_a_seal_fails_everything_that_is_queued_or_under_way(bucket: Bucke
 
 
 async def test_a_seal_that_beats_a_late_put_ends_the_session(bucket: Bucket, clock: ManualClock) -> None:
-    bucket.fate(0, "late")
+    bucket.outcome(0, "late")
     wal = await open_object_wal(bucket, clock)
     commit = wal.append([entry(0)])
     await settle()
@@ -353,7 +353,7 @@ async def test_objects_are_needed_until_all_their_partitions_are_flushed(bucket:
 
 
 async def test_what_is_not_durable_is_needed_though_nobody_wants_its_entries(bucket: Bucket) -> None:
-    bucket.fate(1, "held")
+    bucket.outcome(1, "held")
     wal = await open_object_wal(bucket)
     await wal.append([entry(0)])
     wal.append([entry(1)])
@@ -367,7 +367,7 @@ async def test_what_is_not_durable_is_needed_though_nobody_wants_its_entries(buc
 async def test_entries_that_were_given_up_before_their_window_was_sent_hold_nothing_back(
     bucket: Bucket, clock: ManualClock
 ) -> None:
-    bucket.fate(0, "held")
+    bucket.outcome(0, "held")
     wal = await open_object_wal(bucket, clock)
     wal.append([entry(0)])
     await settle()
@@ -422,7 +422,7 @@ async def test_a_closed_log_whose_session_ended_leaves_nothing(bucket: Bucket) -
 
 
 async def test_closing_sends_what_is_queued(bucket: Bucket, clock: ManualClock) -> None:
-    bucket.fate(0, "held")
+    bucket.outcome(0, "held")
     wal = await open_object_wal(bucket, clock)
     commits = [wal.append([entry(0)])]
     await settle()
@@ -454,7 +454,7 @@ async def test_closing_gives_up_on_a_store_that_is_away(bucket: Bucket, clock: M
 
 
 async def test_closing_that_is_cancelled_leaves_nobody_waiting_and_nothing_running(bucket: Bucket) -> None:
-    bucket.fate(0, "held")
+    bucket.outcome(0, "held")
     wal = await open_object_wal(bucket)
     tasks = asyncio.all_tasks()
     commits = [wal.append([entry(0)])]
@@ -482,7 +482,7 @@ async def test_a_log_that_failed_removes_no_object_that_may_be_a_seal(bucket: Bu
 
 
 async def test_costs_count_every_request_and_every_byte(bucket: Bucket, clock: ManualClock) -> None:
-    bucket.fate(1, "lost", "refused")
+    bucket.outcome(1, "lost", "refused")
     wal = await open_object_wal(bucket, clock)
     await wal.append([entry(0, bytes(100)), entry(1, bytes(50))])
     commit = wal.append([entry(2, bytes(10))])

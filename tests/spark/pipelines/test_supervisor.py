@@ -44,7 +44,7 @@ class ManualClock:
 class MadeUpChild:
     def __init__(self, key: str, on_event: Any) -> None:
         self.key, self.pid, self.is_ready = key, 1, False
-        self.heard: list[Command] = []
+        self.received: list[Command] = []
         self.deadlines: list[float | None] = []
         self.tokens: dict[int, str] = {}
         self.is_killed = False
@@ -56,7 +56,7 @@ class MadeUpChild:
             self.deadlines.append(command.deadline)
             self.tokens.update(command.tokens)
         else:
-            self.heard.append(command)
+            self.received.append(command)
 
     def exit(self) -> None:
         self.send(Exit())
@@ -145,11 +145,11 @@ async def test_what_is_assigned_is_started_once_spark_is_ready(world: World) -> 
     world.assigned = [assignment("copies")]
     await world.step()
     child = world.children["shared"]
-    assert child.heard == []
+    assert child.received == []
     child.say(Ready(jvm_pid=2, spark="4"))
     await world.step()
     await world.step()
-    (start,) = child.heard
+    (start,) = child.received
     assert isinstance(start, Start)
     assert (start.epoch, start.pipeline["name"]) == (5, "copies")
     assert world.phases == {"copies": "starting"}
@@ -173,7 +173,7 @@ async def test_a_runner_hears_how_far_its_pipeline_had_come(world: World) -> Non
     child.say(Ended(run=1, how="failed", error="no luck"))
     world.clock.now += 2
     await world.step()
-    start = child.heard[-1]
+    start = child.received[-1]
     assert isinstance(start, Start)
     assert (start.epoch, start.lineage) == (5, "copies@c1")
     assert pipeline_job(start.pipeline, epoch=5).has_run
@@ -191,7 +191,7 @@ async def test_what_is_not_assigned_any_more_is_stopped_and_told_of_until_it_has
     child = await world.started()
     world.assigned = []
     await world.step()
-    assert child.heard[-1] == Stop(run=1)
+    assert child.received[-1] == Stop(run=1)
     await world.step()
     assert [each["name"] for each in world.running] == ["copies"]
     child.say(Ended(run=1, how="stopped"))
@@ -204,10 +204,10 @@ async def test_a_changed_definition_starts_when_the_old_one_has_ended(world: Wor
     world.assigned = [assignment("copies", revision=2)]
     await world.step()
     await world.step()
-    assert child.heard[-1] == Stop(run=1)
+    assert child.received[-1] == Stop(run=1)
     child.say(Ended(run=1, how="stopped"))
     await world.step()
-    start = child.heard[-1]
+    start = child.received[-1]
     assert isinstance(start, Start)
     assert start.pipeline["revision"] == 2
 
@@ -215,17 +215,17 @@ async def test_a_changed_definition_starts_when_the_old_one_has_ended(world: Wor
 async def test_who_applies_a_pipeline_of_somebody_else_has_a_run_of_his_own(world: World) -> None:
     """The old run never acts as the new owner, whatever the definition says."""
     child = await world.started(**assignment("copies", runs_as="User:bob"), token="bob's")
-    starts = [each for each in child.heard if isinstance(each, Start)]
+    starts = [each for each in child.received if isinstance(each, Start)]
     assert [each.token for each in starts] == ["bob's"]
     await world.step()
     world.assigned = [assignment("copies", runs_as="User:alice") | {"token": "alice's"}]
     await world.step()
     await world.step()
-    assert Stop(run=1) in child.heard
+    assert Stop(run=1) in child.received
     assert child.tokens == {1: "bob's"}
     child.say(Ended(run=1, how="stopped"))
     await world.step()
-    start = child.heard[-1]
+    start = child.received[-1]
     assert isinstance(start, Start)
     assert (start.run, start.token) == (2, "alice's")
     await world.step()
@@ -245,7 +245,7 @@ async def test_a_failing_pipeline_is_tried_again_and_leaves_its_neighbour_alone(
     assert world.phases == {"copies": "backing off", "others": "running"}
     world.clock.now += 2
     await world.step()
-    assert [command.run for command in child.heard if isinstance(command, Start)] == [1, 2, 3]
+    assert [command.run for command in child.received if isinstance(command, Start)] == [1, 2, 3]
     assert not child.is_killed
 
 
@@ -256,7 +256,7 @@ async def test_what_trying_again_does_not_cure_is_not_tried_again(world: World) 
         world.clock.now += 5
         await world.step()
     assert world.phases == {"copies": "failed"}
-    assert len([command for command in child.heard if isinstance(command, Start)]) == 1
+    assert len([command for command in child.received if isinstance(command, Start)]) == 1
 
 
 async def test_a_runner_that_died_is_started_again_with_its_pipelines(world: World) -> None:
@@ -270,7 +270,7 @@ async def test_a_runner_that_died_is_started_again_with_its_pipelines(world: Wor
     assert second is not first
     second.say(Ready(jvm_pid=3, spark="4"))
     await world.step()
-    assert [type(command) for command in second.heard] == [Start]
+    assert [type(command) for command in second.received] == [Start]
 
 
 async def test_everything_is_stopped_then_killed_before_a_lease_that_nobody_renews_is_over(world: World) -> None:
@@ -279,7 +279,7 @@ async def test_everything_is_stopped_then_killed_before_a_lease_that_nobody_rene
     world.is_away = True
     world.clock.now += 0.7 * TTL_S
     await world.step()
-    assert child.heard[-1] == Stop(run=1)
+    assert child.received[-1] == Stop(run=1)
     assert not child.is_killed
     world.clock.now += 0.2 * TTL_S
     await world.step()
@@ -318,12 +318,12 @@ async def test_a_pipeline_may_have_a_spark_of_its_own(world: World) -> None:
     own = world.children["own-heavy"]
     own.say(Ready(jvm_pid=2, spark="4"))
     await world.step()
-    assert [type(command) for command in own.heard] == [Start]
+    assert [type(command) for command in own.received] == [Start]
     world.assigned = [assignment("copies")]
     await world.step()
     own.say(Ended(run=1, how="stopped"))
     await world.step()
-    assert own.heard[-1] == Exit()
+    assert own.received[-1] == Exit()
 
 
 async def test_a_spark_that_nobody_waits_for_any_more_does_not_go_on_starting(world: World) -> None:
@@ -377,7 +377,7 @@ async def test_pipelines_start_a_few_at_a_time(world: World) -> None:
 
     async def started() -> list[int]:
         await world.step()
-        return [command.run for command in child.heard if isinstance(command, Start)]
+        return [command.run for command in child.received if isinstance(command, Start)]
 
     assert await started() == [1, 2]
     assert await started() == [1, 2]
@@ -404,5 +404,5 @@ async def test_a_runner_of_its_own_does_not_wait_for_the_shared_one(world: World
     for child in world.children.values():
         child.say(Ready(jvm_pid=2, spark="4"))
     await world.step()
-    starts = {key: [type(each) for each in child.heard] for key, child in world.children.items()}
+    starts = {key: [type(each) for each in child.received] for key, child in world.children.items()}
     assert starts == {"shared": [Start, Start], "own-heavy": [Start]}

@@ -25,9 +25,9 @@ class Agent:
         self.store = store
         self.schemas = SchemaRegistry(World().dependencies(metadata=store))
         self._news = asyncio.Event()
-        store.subscribe(self._heard)
+        store.subscribe(self._received)
 
-    def _heard(self, change: Change) -> None:
+    def _received(self, change: Change) -> None:
         self.schemas.on_change(change)
         self._news.set()
 

@@ -259,11 +259,11 @@ async def test_refusals_of_a_client_that_asks_without_end_are_held_back_longer_a
         await PlainTextResponse("", status_code=int(scope["path"][1:]))(scope, receive, send)
 
     settings = HttpSettings(failures_per_s=5, max_failure_delay_s=0.2)
-    gate = RequestLimits(app, settings, HttpMetrics(CollectorRegistry()), clock=clock)
+    resume = RequestLimits(app, settings, HttpMetrics(CollectorRegistry()), clock=clock)
 
     async def ask(status: int, *, port: int = 1) -> None:
         clock.advance(ms=1)
-        transport = httpx.ASGITransport(gate, client=("10.0.0.7", port))
+        transport = httpx.ASGITransport(resume, client=("10.0.0.7", port))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             assert (await client.get(f"/{status}")).status_code == status
 

@@ -208,11 +208,11 @@ class Held:
     """The hand-over can't release leases until it is told to."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, metadata: MetadataStore) -> None:
-        self.gate = asyncio.Event()
+        self.resume = asyncio.Event()
         release = metadata.release
 
         async def held(*args: Any, **kwargs: Any) -> None:
-            await self.gate.wait()
+            await self.resume.wait()
             await release(*args, **kwargs)
 
         monkeypatch.setattr(metadata, "release", held)
@@ -272,7 +272,7 @@ async def test_agents_are_shown_in_the_order_they_were_given_in_whoever_leads(
     for member in (pair.first, pair.second):
         assert (await replicas(member.client))[number] == requests
         assert (await described_replicas(member.client))[number] == requests
-    held.gate.set()
+    held.resume.set()
     await until_led(pair, number, requests[0])
     assert (await replicas(pair.first.client))[number] == requests
 
@@ -305,7 +305,7 @@ async def test_a_move_is_told_while_it_lasts_and_can_be_cancelled(pair: Pair, mo
     assert await elect(pair.first.client, number, kind=1) == [ErrorCode.ELECTION_NOT_NEEDED]
     assert await reassign(pair.second.client, (number, None)) == [ErrorCode.NONE]
     assert await on_the_move(pair.first.client) == []
-    held.gate.set()
+    held.resume.set()
     await until_led(pair, number, node)
     assert await elect(pair.first.client, number) == [ErrorCode.ELECTION_NOT_NEEDED]
 
