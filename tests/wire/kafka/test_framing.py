@@ -128,6 +128,10 @@ def test_a_frame_as_large_as_the_one_before_gets_a_whole_buffer_up_to_a_limit() 
         admitted: list[int] = []
         assert received(frames, framed(body), admitted) == body
         assert admitted[: len(buffers)] == buffers
+    # Where memory is short, what was announced counts for nothing again.
+    admitted = []
+    assert received(frames, framed(large), admitted, has_room=False) == large
+    assert admitted[0] == FIRST_BYTES
     # A small frame is no proof of a large one.
     assert received(frames, framed(b"x" * 600)) == b"x" * 600
     admitted = []
@@ -135,7 +139,9 @@ def test_a_frame_as_large_as_the_one_before_gets_a_whole_buffer_up_to_a_limit() 
     assert admitted[0] == 600
 
 
-def received(frames: FrameReader, data: bytes, admitted: list[int] | None = None) -> bytearray:
+def received(
+    frames: FrameReader, data: bytes, admitted: list[int] | None = None, *, has_room: bool = True
+) -> bytearray:
     """The frame in these bytes, which come as fast as there is space for them; notes what was admitted for it."""
 
     def admit(more: int) -> bool:
@@ -144,7 +150,7 @@ def received(frames: FrameReader, data: bytes, admitted: list[int] | None = None
         return True
 
     at = 0
-    while (frame := frames.next_frame(admit)) is None:
+    while (frame := frames.next_frame(admit, has_room=has_room)) is None:
         space = frames.space()
         piece = data[at : at + len(space)]
         space[: len(piece)] = piece

@@ -175,3 +175,11 @@ def test_a_frame_that_is_mostly_kept_or_not_at_all_is_no_waste() -> None:
     assert not frames.pin(frame, retained_bytes=50_000)
     assert not frames.pin(frame, retained_bytes=0)
     assert not frames.pin(bytearray(200), retained_bytes=60)
+
+
+def test_there_is_room_while_less_than_half_is_used() -> None:
+    inflight = InflightBytes(100)
+    assert inflight.reserve(49, Waiting())
+    assert inflight.has_room
+    assert inflight.reserve(1, Waiting())
+    assert not inflight.has_room

@@ -336,8 +336,12 @@ class Connection(asyncio.BufferedProtocol):
     def _read_on(self) -> None:
         """Take whole frames out of the received bytes as far as the limits allow; pause or resume the socket."""
         try:
-            while self._may_read() and (frame := self._reader.next_frame(self._admit)) is not None:
-                self._server.inflight.is_whole(self, frame_bytes=len(frame))
+            inflight = self._server.inflight
+            while (
+                self._may_read()
+                and (frame := self._reader.next_frame(self._admit, has_room=inflight.has_room)) is not None
+            ):
+                inflight.is_whole(self, frame_bytes=len(frame))
                 self._enqueue_request(frame)
         except BadFrame as error:
             self._is_finished = True

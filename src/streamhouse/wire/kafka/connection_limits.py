@@ -5,8 +5,8 @@ Owns        which frame may grow and which waits; statistics of a connection, an
 Leaves      pausing the socket to `connection`, closing to `server`, bytes of appended batches to the broker's budget
 
 `InflightBytes` counts the size of a frame's buffer, which grows as bytes arrive: bytes that a client announces and does
-not send cost nothing, except for up to a mebibyte after a frame of that size. Three rules keep requests moving when the
-limit is reached:
+not send cost nothing, except for up to a mebibyte after a frame of that size, while less than half of the limit is
+used. Three rules keep requests moving when the limit is reached:
 - a part of the limit is for small requests (heartbeats, metadata, fetches), so large ones cannot block them;
 - frames that were started grow before new ones start, in the order of their reservations;
 - if nothing fits any more, the first of them grows beyond the limit until it is complete, so that incomplete frames
@@ -121,6 +121,11 @@ class InflightBytes:
     @property
     def waiting(self) -> int:
         return self._small.waiting + self._large.waiting
+
+    @property
+    def has_room(self) -> bool:
+        """Whether less than half of the limit is used."""
+        return 2 * self._total.used < self._total.limit
 
     def is_pressed(self, frame_bytes: int) -> bool:
         """Whether requests of this size class wait for bytes."""

@@ -6,8 +6,8 @@ Owns        the length prefix and the buffers of received bytes (`FrameReader`);
 Leaves      how many bytes may be in flight to `connection_limits`, message bodies to `codec`, meaning to the handlers
 
 Invariant   memory for a frame is allocated only after its size was compared with the limit and admitted
-            a frame's buffer is at most twice as large as the bytes received for it, or `FIRST_BYTES`, or as large as
-            the frame before it was, up to `PROVEN_BYTES`
+            a frame's buffer is at most twice as large as the bytes received for it, or `FIRST_BYTES`, or, while there
+            is room, as large as the frame before it was, up to `PROVEN_BYTES`
             a frame's buffer belongs to that frame alone: batches in it go into the log without a copy
 
 Between two frames bytes go to a scratch buffer that all connections share (they are taken out of it before another
@@ -105,8 +105,9 @@ class FrameReader:
         else:
             self._rest = self._scratch[:count]
 
-    def next_frame(self, admit: Callable[[int], bool]) -> bytearray | None:
-        """The next complete frame; None if more bytes are needed, or if `admit` rejected the bytes for its buffer."""
+    def next_frame(self, admit: Callable[[int], bool], *, has_room: bool = True) -> bytearray | None:
+        """The next complete frame; None if more bytes are needed, or if `admit` rejected the bytes for its buffer.
+        `has_room`: there is memory for bytes that were only announced."""
         if self._frame is not None:
             return self._go_on(self._frame, admit)
         rest = self._rest
@@ -120,7 +121,8 @@ class FrameReader:
         self.frame_bytes = size
         end = SIZE_BYTES + size
         is_whole = end <= len(rest)
-        buffer_bytes = size if is_whole else min(size, max(2 * (len(rest) - SIZE_BYTES), self._proven_bytes))
+        at_once = self._proven_bytes if has_room else FIRST_BYTES
+        buffer_bytes = size if is_whole else min(size, max(2 * (len(rest) - SIZE_BYTES), at_once))
         if not admit(buffer_bytes):
             return None
         if is_whole:
