@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -101,6 +102,22 @@ async def test_a_user_sees_what_rules_allow_and_is_told_what_they_do_not(address
     await expect(page.locator("dialog [role=alert]")).to_contain_text("Not allowed")
     await page.goto(f"{address}/console/agents")
     await expect(page.get_by_role("alert").first).to_contain_text("Not allowed")
+
+
+async def test_a_user_makes_a_key_that_outlives_the_login_with_the_password(address: str, page: Page) -> None:
+    await page.goto(f"{address}/console/security?tab=keys")
+    await log_in(page, *ALICE)
+    await page.get_by_role("button", name="Create a key").click()
+    create = page.locator("dialog").get_by_role("button", name="Create", exact=True)
+    await create.click()
+    await expect(page.locator("dialog [role=alert]")).to_contain_text("Not allowed")
+    password = page.locator("dialog").get_by_label("Your password")
+    await password.fill("wrong")
+    await create.click()
+    await expect(page.locator("dialog [role=alert]")).to_contain_text("wrong")
+    await password.fill(ALICE[1])
+    await create.click()
+    await expect(page.get_by_label("API key", exact=True)).to_have_value(re.compile("^shk_"))
 
 
 async def test_an_api_key_logs_in(address: str, page: Page) -> None:

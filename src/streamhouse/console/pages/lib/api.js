@@ -19,9 +19,9 @@ function urlOf(url, query = {}) {
   return search ? `${url}?${search}` : url;
 }
 
-export async function send(method, url, { query, body, accept = "application/json", signal, reads = method === "GET" } = {}) {
+export async function send(method, url, { query, body, accept = "application/json", signal, reads = method === "GET", login } = {}) {
   if (isReadOnly.get() && !reads) throw new ApiError(0, { detail: "The console is read-only: it changes nothing." });
-  const headers = { accept, ...authorization() };
+  const headers = { accept, ...(login ?? authorization()) };
   if (body !== undefined) headers["content-type"] = "application/json";
   let response;
   try {
@@ -33,7 +33,7 @@ export async function send(method, url, { query, body, accept = "application/jso
     throw new ApiError(0, { detail: "The agent can't be reached. The console tries again." });
   }
   if (response.ok) return response;
-  if (response.status === 401) expire();
+  if (response.status === 401 && !login) expire();
   throw new ApiError(response.status, await response.json().catch(() => null));
 }
 

@@ -3,6 +3,7 @@ import { html, useState } from "../lib/html.js";
 import { get, path, post, put, remove } from "../lib/api.js";
 import { time } from "../lib/format.js";
 import { useData } from "../lib/live.js";
+import { basic, userName } from "../lib/session.js";
 import { confirm } from "../ui/dialogs.js";
 import { showForm } from "../ui/forms.js";
 import { Badge, Card, Copy, Field, Loaded } from "../ui/parts.js";
@@ -28,8 +29,8 @@ export function Users() {
 export function Keys({ me }) {
   const [made, setMade] = useState("");
   const keys = useData((signal) => get("/v1/keys", {}, { signal }));
-  const create = () => showForm({ title: "Create an API key", action: "Create", fields: [["principal", "For", "text", me?.principal], ["description", "Description", "text", ""], ["days", "Days until it expires; empty: until it is revoked", "number", "90"]],
-    run: async (form) => setMade((await post("/v1/keys", { principal: form.principal || null, description: form.description ?? "", ttl_s: form.days ? Number(form.days) * 86400 : null })).api_key), onDone: keys.reload, done: "The key is created." });
+  const create = () => showForm({ title: "Create an API key", action: "Create", fields: [["principal", "For", "text", me?.principal], ["description", "Description", "text", ""], ["days", "Days until it expires; empty: until it is revoked", "number", "90"], ["password", "Your password, unless you may make keys for everybody", "password"]],
+    run: async (form) => setMade((await post("/v1/keys", { principal: form.principal || null, description: form.description ?? "", ttl_s: form.days ? Number(form.days) * 86400 : null }, { login: form.password ? basic(userName(), form.password) : undefined })).api_key), onDone: keys.reload, done: "The key is created." });
   const revoke = async (row) => {
     if (await confirm({ title: "Revoke this key?", danger: true, action: "Revoke", about: html`Whoever uses <code>${row.key_id}</code> (${row.description || "no description"}) can't log in with it any more.`, run: () => remove(path("v1", "keys", row.key_id)) })) keys.reload();
   };
