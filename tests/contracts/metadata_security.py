@@ -154,5 +154,8 @@ class SecurityContract(MetadataScene):
         await store.put_delegation_token(TOKEN, max_tokens=10)
         assert await store.delegation_tokens() == [TOKEN]
         assert await store.find_delegation_token("t1") == TOKEN
+        assert await store.prolong_delegation_token("t1", TOKEN.expires_at_ms + 1)
+        assert await store.find_delegation_token("t1") == replace(TOKEN, expires_at_ms=TOKEN.expires_at_ms + 1)
         assert await store.delete_delegation_token("t1")
+        assert not await store.prolong_delegation_token("t1", TOKEN.expires_at_ms + 2)
         assert await store.delegation_tokens() == []

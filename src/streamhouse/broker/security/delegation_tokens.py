@@ -10,7 +10,6 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -76,12 +75,12 @@ class DelegationTokens:
         """How long a token lives without being renewed."""
         return round(self._settings.delegation_token_renew_s * 1000)
 
-    async def prolong(self, token: DelegationToken, period_ms: int) -> int:
-        """Let a token expire after this time, or when its longest life ends; returns when."""
+    async def prolong(self, token: DelegationToken, period_ms: int) -> int | None:
+        """Let a token expire after this time, or at the end of its maximum lifetime. Returns when; None if the token
+        was deleted meanwhile."""
         expires_at_ms = min(token.max_at_ms, self._clock.now_ms() + period_ms)
-        changed = replace(token, expires_at_ms=expires_at_ms)
-        await self._metadata.put_delegation_token(changed, max_tokens=self._settings.max_delegation_tokens)
-        return expires_at_ms
+        is_there = await self._metadata.prolong_delegation_token(token.token_id, expires_at_ms)
+        return expires_at_ms if is_there else None
 
     async def delete(self, token: DelegationToken) -> int:
         """End a token now; returns the time."""

@@ -297,6 +297,7 @@ class Statements:
     count_delegation_tokens: str
     find_delegation_token: str
     put_delegation_token: str
+    prolong_delegation_token: str
     delete_delegation_token: str
     forget_delegation_tokens: str
 

@@ -320,6 +320,7 @@ class SqlMetadataStore:
     delegation_tokens = read_snapshot(security.list_delegation_tokens)
     find_delegation_token = read_one(security.find_delegation_token)
     put_delegation_token = write(security.put_delegation_token)
+    prolong_delegation_token = write(security.prolong_delegation_token)
     delete_delegation_token = write(security.delete_delegation_token)
 
     # --- the store itself

@@ -281,6 +281,13 @@ async def put_delegation_token(tx: Transaction, token: DelegationToken, *, max_t
     tx.announce(CHANGED)
 
 
+async def prolong_delegation_token(tx: Transaction, token_id: str, expires_at_ms: int) -> bool:
+    params: Params = {"token_id": token_id, "expires_at_ms": expires_at_ms}
+    is_there = await tx.change(tx.sql.prolong_delegation_token, params) > 0
+    tx.announce(CHANGED)
+    return is_there
+
+
 async def delete_delegation_token(tx: Transaction, token_id: str) -> bool:
     is_deleted = await tx.change(tx.sql.delete_delegation_token, {"token_id": token_id}) > 0
     tx.announce(CHANGED)

@@ -141,10 +141,13 @@ SELECT token_id, owner, requester, renewers, issued_at_ms, expires_at_ms, max_at
 WHERE token_id = :token_id;
 
 -- name: put_delegation_token
--- Insert a delegation token, or update its expiry.
+-- Insert a delegation token.
 INSERT INTO delegation_tokens (token_id, owner, requester, renewers, issued_at_ms, expires_at_ms, max_at_ms)
-VALUES (:token_id, :owner, :requester, :renewers, :issued_at_ms, :expires_at_ms, :max_at_ms)
-ON CONFLICT (token_id) DO UPDATE SET expires_at_ms = excluded.expires_at_ms;
+VALUES (:token_id, :owner, :requester, :renewers, :issued_at_ms, :expires_at_ms, :max_at_ms);
+
+-- name: prolong_delegation_token
+-- Update the expiry of a delegation token, unless it was deleted.
+UPDATE delegation_tokens SET expires_at_ms = :expires_at_ms WHERE token_id = :token_id;
 
 -- name: delete_delegation_token
 -- Delete a delegation token.

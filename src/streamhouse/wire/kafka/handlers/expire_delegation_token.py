@@ -30,6 +30,8 @@ async def handle(context: Context, request: ExpireDelegationTokenRequest) -> Han
             return _rejection(context, token)
         period_ms = request.expiry_time_period_ms
         ended_at_ms = await (tokens.delete(token) if period_ms < 0 else tokens.prolong(token, period_ms))
+        if ended_at_ms is None:
+            return _rejection(context, ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
         return ExpireDelegationTokenResponse(expiry_timestamp_ms=ended_at_ms)
     except StreamhouseError as error:
         return _rejection(context, context.count_error(error))

@@ -29,7 +29,9 @@ async def handle(context: Context, request: RenewDelegationTokenRequest) -> Hand
         if isinstance(token, ErrorCode):
             return _rejection(context, token)
         period_ms = request.renew_period_ms if request.renew_period_ms >= 0 else tokens.renewal_ms
-        return RenewDelegationTokenResponse(expiry_timestamp_ms=await tokens.prolong(token, period_ms))
+        if (expires_at_ms := await tokens.prolong(token, period_ms)) is None:
+            return _rejection(context, ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+        return RenewDelegationTokenResponse(expiry_timestamp_ms=expires_at_ms)
     except StreamhouseError as error:
         return _rejection(context, context.count_error(error))
 
