@@ -58,6 +58,11 @@ CASES: Final = [
         ],
     ),
     (
+        f"{VIEW} AS SELECT s.user, s.n, count(*) AS c FROM (SELECT struct(user, n) AS s FROM STREAM(plays)) GROUP BY s",
+        "select it as well",
+        [f"{VIEW} AS SELECT s, s.n, count(*) AS c FROM (SELECT struct(user, n) AS s FROM STREAM(plays)) GROUP BY s"],
+    ),
+    (
         f"{VIEW} AS SELECT user, count(*) AS c FROM STREAM(plays) GROUP BY ROLLUP (user)",
         "SELECT grouping_id() AS level as well",
         [f"{VIEW} AS SELECT user, grouping_id() AS level, count(*) AS c FROM STREAM(plays) GROUP BY ROLLUP (user)"],
@@ -436,6 +441,11 @@ CASES: Final = [
         f"{VIEW} AS SELECT user, count(*) AS c FROM STREAM(plays) GROUP BY user EMIT CHANGES",
         "leave EMIT CHANGES out",
         [f"{VIEW} AS SELECT user, count(*) AS c FROM STREAM(plays) GROUP BY user"],
+    ),
+    (
+        f"{VIEW} AS WITH plays AS (SELECT * FROM STREAM(plays)) SELECT user, count(*) AS c FROM plays GROUP BY user",
+        "give the WITH another name",
+        [f"{VIEW} AS WITH p AS (SELECT * FROM STREAM(plays)) SELECT user, count(*) AS c FROM p GROUP BY user"],
     ),
     (
         f"{VIEW} KEY (nope) AS SELECT user, count(*) AS c FROM STREAM(plays) GROUP BY user",

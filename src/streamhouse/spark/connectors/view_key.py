@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 from streamhouse.errors import Rejected
 from streamhouse.model.identifiers import quote_if_needed
-from streamhouse.spark.runtime.jvm import Plan, analyzed_plan, id_of, kind_of, scala_seq, without_alias
+from streamhouse.spark.runtime.jvm import Plan, analyzed_plan, id_of, is_window, kind_of, scala_seq, without_alias
 
 _TRANSPARENT: Final = (
     *("Project", "SubqueryAlias", "Filter", "Sort", "GlobalLimit", "LocalLimit", "Offset", "Window", "View"),
@@ -178,7 +178,8 @@ def _entered(inner: Mapping[int, int], columns: list[_Column]) -> list[_Column]:
 
 
 def _grouped(aggregate: Any, columns: list[_Column]) -> tuple[str, ...]:
-    """For each expression that it groups by, the column that has it, else those that have fields of it."""
+    """For each expression that it groups by, the column that has it; of a window a field of it is enough. Fields of
+    another struct aren't: it may have more of them, and be NULL itself."""
     made = {id_of(each): each for each in scala_seq(aggregate.aggregateExpressions())}
     key: list[str] = []
     groups = scala_seq(aggregate.groupingExpressions())
@@ -190,7 +191,7 @@ def _grouped(aggregate: Any, columns: list[_Column]) -> tuple[str, ...]:
     for expression in groups:
         whole = [column.name for column in columns if _is(made.get(column.attribute), expression) and not column.field]
         parts = [column.name for column in columns if _is_part(made.get(column.attribute), column, expression)]
-        if not whole and not parts:
+        if not whole and not (parts and is_window(expression)):
             raise _not_selected(expression.sql().replace(_NO_NAME, ""))
         key += [name for name in (whole[:1] or parts) if name not in key]
     return tuple(key)

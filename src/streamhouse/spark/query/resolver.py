@@ -274,7 +274,7 @@ def _sources(
         if used.is_stream and (hint := NO_STREAMS.get(table.connector)):
             raise error_at(text, at, f"{used.name} is not a stream", hint)
         if streams.setdefault(used.name.lower(), used.is_stream) != used.is_stream:
-            raise _both(text, at, table)
+            raise _both(text, at, table, is_local=used.is_local)
         if all(source.name.lower() != used.name.lower() for source in sources):
             sources.append(_source(session, used.name, table, used.is_stream, words, catalog, reading))
     return sources
@@ -392,7 +392,9 @@ def unknown(text: str, at: int, name: str, catalog: Catalog) -> StatementError:
     return error_at(text, at, f"there is no table or topic {name}", hint)
 
 
-def _both(text: str, at: int, table: Table) -> StatementError:
+def _both(text: str, at: int, table: Table, *, is_local: bool) -> StatementError:
+    if is_local:
+        return error_at(text, at, f"WITH names {table.name}, and so is a stream called", "give the WITH another name")
     topic = table.options.get("topic", table.name)
     return error_at(
         text,

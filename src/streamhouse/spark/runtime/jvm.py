@@ -260,6 +260,7 @@ def _opened(spark: SparkSession, path: str) -> tuple[Any, Any]:
     return hadoop_path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), hadoop_path
 
 
+_WINDOW: Final = "spark.timeWindow"
 _SESSION: Final = "spark.sessionWindow"
 """In the metadata of a column that is one."""
 
@@ -369,6 +370,12 @@ def _has_sessions_alone(node: Any) -> bool:
 def is_session(expression: Any) -> bool:
     """Whether an expression that is grouped by is a session window."""
     return kind_of(expression) == "AttributeReference" and bool(expression.metadata().contains(_SESSION))
+
+
+def is_window(expression: Any) -> bool:
+    """Whether an expression that is grouped by is a window of time, or a session window."""
+    is_named = kind_of(expression) == "AttributeReference"
+    return is_named and any(bool(expression.metadata().contains(each)) for each in (_WINDOW, _SESSION))
 
 
 def joins_streams(node: Any) -> bool:
