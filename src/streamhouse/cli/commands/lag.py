@@ -51,7 +51,7 @@ def lag(
     context: typer.Context,
     group: Annotated[
         str | None,
-        typer.Argument(metavar="[GROUP]", autocompletion=complete_group, show_default=False, help="Default: all."),
+        typer.Argument(metavar="GROUP", autocompletion=complete_group, show_default=False, help="Default: all."),
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every two seconds until Ctrl-C.")] = False,
     agents: Agents = None,

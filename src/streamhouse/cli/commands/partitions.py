@@ -49,7 +49,7 @@ def list_(
     topic: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TOPIC]",
+            metavar="TOPIC",
             help="Topic name. Default: all topics.",
             autocompletion=complete_topic,
             show_default=False,

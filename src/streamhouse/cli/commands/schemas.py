@@ -163,7 +163,7 @@ def register(
 )
 def get(
     context: typer.Context,
-    subject: Annotated[str | None, typer.Argument(metavar="[SUBJECT[:VERSION]]", show_default=False)] = None,
+    subject: Annotated[str | None, typer.Argument(metavar="SUBJECT[:VERSION]", show_default=False)] = None,
     schema_id: Annotated[int | None, typer.Option("--id", metavar="N", min=1, help="Schema id.")] = None,
     agents: Agents = None,
     as_json: AsJson = False,
@@ -286,7 +286,7 @@ def delete(
 )
 def config(
     context: typer.Context,
-    subject: Annotated[str | None, typer.Argument(metavar="[SUBJECT]", show_default=False)] = None,
+    subject: Annotated[str | None, typer.Argument(metavar="SUBJECT", show_default=False)] = None,
     level: Annotated[str | None, typer.Option("--set", metavar="LEVEL", help="Set the compatibility level.")] = None,
     reset: Annotated[
         bool, typer.Option("--reset", help="Remove the level of the subject; the global one applies.")
