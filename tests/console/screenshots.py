@@ -1,11 +1,13 @@
 """Makes the screenshots of docs/console.md: `python -m tests.console.screenshots http://127.0.0.1:8080 [NAME…]`.
 
-The cluster should have something to show: topics with traffic, a group that reads, schemas. Pictures are shrunk to a
-palette, so that the repository stays small.
+Where the cluster wants a login, STREAMHOUSE_USER and STREAMHOUSE_PASSWORD_FILE say whose. The cluster should have
+something to show: topics with traffic, a group that reads, schemas; and an agent that is killed while its leases are
+looked at. Pictures are shrunk to a palette, so that the repository stays small.
 """
 
 import asyncio
 import io
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,11 +15,13 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from PIL import Image
+from playwright.async_api import Page
 
 from tests.console.conftest import browsing, opened
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "images"
 SIZE: Final = {"width": 1280, "height": 800}
+OPTIONS: Final = {"viewport": SIZE, "ignore_https_errors": True}
 PHONE: Final = {"width": 390, "height": 780}
 COLOURS: Final = 128
 WAIT_S: Final = 2.5
@@ -39,17 +43,28 @@ SHOTS: Final = (
     Shot("console-records", "/console/topics/orders?tab=records", click="tbody tr"),
     Shot("console-search", "/console/topics/orders?tab=search&key=customer-7"),
     Shot("console-group", "/console/groups/billing-live"),
-    Shot("console-agents", "/console/agents", wait_s=6, options={"color_scheme": "dark"}),
+    Shot("console-agents", "/console/agents", wait_s=20, options={"color_scheme": "dark"}),
     Shot("console-phone", "/", wait_s=12, options={"viewport": PHONE}),
 )
 
 
-async def main(origin: str, names: Sequence[str]) -> None:
+async def log_in(page: Page, password: str) -> None:
+    """Wait for the page; log in first where the console asks for it."""
+    await page.wait_for_selector("main h1")
+    if await page.locator(".gate").count():
+        await page.fill("input[name=user]", os.environ["STREAMHOUSE_USER"])
+        await page.fill("input[name=password]", password)
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector(".page h1")
+
+
+async def main(origin: str, names: Sequence[str], password: str) -> None:
     FOLDER.mkdir(exist_ok=True)
     async with browsing() as browser:
         for shot in (shot for shot in SHOTS if not names or shot.name in names):
-            async with opened(browser, origin, **{"viewport": SIZE, **shot.options}) as page:
+            async with opened(browser, origin, refusals=(401,), **{**OPTIONS, **shot.options}) as page:
                 await page.goto(origin + shot.path)
+                await log_in(page, password)
                 if shot.click:
                     await page.click(shot.click)
                 await asyncio.sleep(shot.wait_s)
@@ -60,4 +75,5 @@ async def main(origin: str, names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2:]))
+    file = os.environ.get("STREAMHOUSE_PASSWORD_FILE")
+    asyncio.run(main(sys.argv[1], sys.argv[2:], Path(file).read_text().strip() if file else ""))

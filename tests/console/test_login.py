@@ -102,6 +102,11 @@ async def test_a_user_sees_what_rules_allow_and_is_told_what_they_do_not(address
     await expect(page.locator("dialog [role=alert]")).to_contain_text("Not allowed")
     await page.goto(f"{address}/console/agents")
     await expect(page.get_by_role("alert").first).to_contain_text("Not allowed")
+    await page.goto(f"{address}/console/overview")
+    await expect(page.get_by_role("alert")).to_contain_text(["Not allowed"])
+    await expect(page.locator(".tile")).to_have_count(0)
+    await page.goto(f"{address}/console/groups")
+    await expect(page.locator("main")).to_contain_text("no consumer groups that you may see")
 
 
 async def test_a_user_makes_a_key_that_outlives_the_login_with_the_password(address: str, page: Page) -> None:

@@ -1,6 +1,8 @@
 // Data that is loaded once, or again every few seconds while somebody looks.
 import { useCallback, useEffect, useRef, useState } from "./html.js";
 
+export const DENIED_MS = 60000; // rights change seldom, and each refusal is audited
+
 // `load(signal)` is called again when `deps` change, and every `every` milliseconds; what was shown stays while it runs.
 export function useData(load, deps = [], every = 0) {
   const [state, setState] = useState({ data: undefined, error: null, loading: true });
@@ -14,15 +16,17 @@ export function useData(load, deps = [], every = 0) {
       if (!abort.signal.aborted) setState({ data, error: null, loading: false });
     } catch (error) {
       if (!abort.signal.aborted) setState((before) => ({ ...before, error, loading: false }));
+      return error;
     }
+    return null;
   }, deps);
   useEffect(() => {
     setState((before) => ({ ...before, loading: true }));
     let timer = 0;
     let stopped = false;
     const again = async () => {
-      if (!document.hidden) await run();
-      if (every && !stopped) timer = setTimeout(again, every);
+      const error = document.hidden ? null : await run();
+      if (every && !stopped) timer = setTimeout(again, error?.status === 403 ? Math.max(every, DENIED_MS) : every);
     };
     again();
     return () => {

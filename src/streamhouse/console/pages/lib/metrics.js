@@ -1,6 +1,7 @@
 // The agents' metrics, read every two seconds while a page shows them, less often when there are many agents; the last
 // five minutes are kept for plots.
 import { get } from "./api.js";
+import { DENIED_MS } from "./live.js";
 import { createStore } from "./store.js";
 import { useEffect } from "./html.js";
 import { useStore } from "./store.js";
@@ -98,7 +99,8 @@ async function poll() {
 
 async function loop() {
   if (!document.hidden) await poll();
-  if (readers) timer = setTimeout(loop, EVERY_MS * Math.max(1, Math.ceil(metrics.get().agents.length / AGENTS_AT_ONCE)));
+  const { agents, error } = metrics.get();
+  if (readers) timer = setTimeout(loop, error?.status === 403 ? DENIED_MS : EVERY_MS * Math.max(1, Math.ceil(agents.length / AGENTS_AT_ONCE)));
 }
 
 export function useMetrics() {

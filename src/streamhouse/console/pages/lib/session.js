@@ -24,6 +24,8 @@ export const isReadOnly = createStore(false);
 
 export const authorization = () => (login ? { authorization: `Bearer ${login.token}` } : {});
 export const isLoggedIn = () => login !== null;
+// Lists have what the user may see; an empty one says so.
+export const visible = () => (login ? " that you may see" : "");
 export const userName = () => login?.user ?? "";
 
 function keep(next) {

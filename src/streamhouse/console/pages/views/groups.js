@@ -4,6 +4,7 @@ import { get, path, remove } from "../lib/api.js";
 import { ago, duration, number, plural, short } from "../lib/format.js";
 import { useData } from "../lib/live.js";
 import { go, href, useQuery } from "../lib/router.js";
+import { visible } from "../lib/session.js";
 import { confirm } from "../ui/dialogs.js";
 import { Badge, Card, Failure, Loaded, PageHead, Search, Tile } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
@@ -50,7 +51,7 @@ function GroupList() {
   ];
   return html`<${PageHead} title="Groups" about=${groups.data && plural(groups.data.length, "consumer group")} />
     <${Card} flush><div class="toolbar"><${Search} placeholder="Filter groups" /></div>
-      <${Loaded} of=${groups}>${(rows) => html`<${Table} label="Groups" columns=${columns} rows=${rows} rowKey=${(row) => row.group} filter=${filter} empty="There are no consumer groups yet." />`}</${Loaded}></${Card}>`;
+      <${Loaded} of=${groups}>${(rows) => html`<${Table} label="Groups" columns=${columns} rows=${rows} rowKey=${(row) => row.group} filter=${filter} empty=${`There are no consumer groups${visible()} yet.`} />`}</${Loaded}></${Card}>`;
 }
 
 function GroupPage({ name }) {

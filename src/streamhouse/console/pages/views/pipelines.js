@@ -5,6 +5,7 @@ import { ago, bytes, duration, number, plural, short, time } from "../lib/format
 import { useData } from "../lib/live.js";
 import { sourcesOf } from "../lib/pipelines.js";
 import { go, href, useQuery } from "../lib/router.js";
+import { visible } from "../lib/session.js";
 import { confirm } from "../ui/dialogs.js";
 import { Graph } from "../ui/graph.js";
 import { Badge, Card, Failure, Loaded, Notice, PageHead, Search, Tile } from "../ui/parts.js";
@@ -64,7 +65,7 @@ function PipelineList() {
       ${data.supervisors?.length === 0 && html`<${Notice} kind="warn">No supervisor is running, so no pipeline runs. Start one with <code>streamhouse pipelines run</code>.</${Notice}>`}
       ${data.pipelines.length > 0 && html`<${Card} title="What reads and writes what"><${Graph} label="Pipelines with their sources and targets" ...${graphOf(data.pipelines, data.topics, data.views)} /></${Card}>`}
       <${Card} flush><div class="toolbar"><${Search} placeholder="Filter pipelines" /></div>
-        <${Table} label="Pipelines" columns=${columns} rows=${data.pipelines} rowKey=${(row) => row.name} filter=${filter} empty="There are no pipelines yet. CREATE PIPELINE on the SQL page makes one." /></${Card}>`}</${Loaded}>`;
+        <${Table} label="Pipelines" columns=${columns} rows=${data.pipelines} rowKey=${(row) => row.name} filter=${filter} empty=${`There are no pipelines${visible()} yet. CREATE PIPELINE on the SQL page makes one.`} /></${Card}>`}</${Loaded}>`;
 }
 
 function PipelinePage({ name }) {

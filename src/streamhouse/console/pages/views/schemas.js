@@ -6,6 +6,7 @@ import { parse, stringify } from "../lib/json.js";
 import { useData } from "../lib/live.js";
 import { sourcesOf } from "../lib/pipelines.js";
 import { go, href, useQuery } from "../lib/router.js";
+import { visible } from "../lib/session.js";
 import { Diff } from "../ui/diff.js";
 import { confirm } from "../ui/dialogs.js";
 import { Action, Badge, Card, Choice, Copy, Empty, Failure, Loaded, Notice, PageHead, Search, Tabs } from "../ui/parts.js";
@@ -32,7 +33,7 @@ function SubjectList() {
   return html`<${PageHead} title="Schemas" about=${subjects.data && `${plural(subjects.data.length, "subject")}${level.data ? ` · compatibility ${level.data.compatibilityLevel}` : ""}`}
       actions=${html`<a class="write button primary" href=${href(["schemas", "new"], { tab: "draft" })}>Register a schema</a>`} />
     <${Card} flush><div class="toolbar"><${Search} placeholder="Filter subjects" /></div>
-      <${Loaded} of=${subjects}>${(rows) => html`<${Table} label="Subjects" columns=${columns} rows=${rows} rowKey=${(row) => row} filter=${filter} empty="No schema is registered yet." />`}</${Loaded}></${Card}>`;
+      <${Loaded} of=${subjects}>${(rows) => html`<${Table} label="Subjects" columns=${columns} rows=${rows} rowKey=${(row) => row} filter=${filter} empty=${`There are no schemas${visible()} yet.`} />`}</${Loaded}></${Card}>`;
 }
 
 async function versionsOf(subject, signal) {

@@ -6,6 +6,7 @@ import { useData } from "../lib/live.js";
 import { go, href, setQuery, useQuery, useRoute } from "../lib/router.js";
 import { Badge, Card, Loaded, PageHead, Search } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
+import { visible } from "../lib/session.js";
 import { createTopic } from "./topic_forms.js";
 import { TopicPage } from "./topic.js";
 
@@ -86,6 +87,6 @@ function TopicList() {
       <div class="toolbar"><${Search} placeholder="Filter topics" />
         <label class="check"><input type="checkbox" checked=${internal === "1"} onChange=${(event) => setQuery({ internal: event.target.checked ? "1" : "" })} /> Internal topics</label></div>
       <${Loaded} of=${topics}>${(data) => html`<${Table} label="Topics" columns=${columns} rows=${data.topics} rowKey=${(row) => row.name} filter=${filter}
-        empty=${html`There are no topics yet. A producer creates one by writing to it, or <button type="button" class="write button tiny" onClick=${createTopic}>create one</button>`} />`}</${Loaded}>
+        empty=${html`There are no topics${visible()} yet. A producer creates one by writing to it, or <button type="button" class="write button tiny" onClick=${createTopic}>create one</button>`} />`}</${Loaded}>
     </${Card}>`;
 }
