@@ -161,6 +161,7 @@ def test_quotas_are_set_in_the_units_that_people_write(run: Run, world: World) -
     assert result.exit_code == 0, result.stderr
     limits = {"producer_byte_rate": 1048576.0, "consumer_byte_rate": None}
     assert sent == [("PUT", "/v1/quotas", {"entity": {"user": "alice"}, "limits": limits})]
+    assert "producer_byte_rate=1048576" in result.stdout
     run("quotas", "set", "--default-ip", "connection_creation_rate=10")
     assert sent[-1][2]["entity"] == {"ip": "<default>"}
     assert run("quotas", "set", "producer_byte_rate=1").exit_code == 2

@@ -212,7 +212,7 @@ async def test_the_audit_log_says_what_was_changed(
     await admin.post("/v1/acls", json={"acls": [RULE, {**RULE, "permission": "deny", "host": "10.0.0.0/8"}]})
     await admin.delete("/v1/acls?principal=User:alice&permission=deny")
     await admin.post("/v1/roles/readers/members", json={"add": ["User:alice"]})
-    await admin.put("/v1/quotas", json={"entity": {"user": "alice"}, "limits": {"producer_byte_rate": 1024}})
+    await admin.put("/v1/quotas", json={"entity": {"user": "alice"}, "limits": {"producer_byte_rate": 1 << 20}})
     await admin.delete(f"/v1/keys/{key}")
     await admin.delete("/v1/users/alice")
     caplog.set_level("INFO", "streamhouse.audit")
@@ -230,7 +230,7 @@ async def test_the_audit_log_says_what_was_changed(
         ),
         ("DELETE /v1/acls", "deny User:alice read topic orders from 10.0.0.0/8", "succeeded"),
         ("POST /v1/roles/readers/members", "role readers; with User:alice", "succeeded"),
-        ("PUT /v1/quotas", "user alice: producer_byte_rate=1024", "succeeded"),
+        ("PUT /v1/quotas", "user alice: producer_byte_rate=1048576", "succeeded"),
         (f"DELETE /v1/keys/{key}", f"key {key}", "succeeded"),
         ("DELETE /v1/users/alice", "user alice", "succeeded"),
     ]

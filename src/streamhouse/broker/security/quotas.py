@@ -131,7 +131,7 @@ class Quotas:
         if not dry_run:
             named = " ".join(f"{kind} {name or '<default>'}" for kind, name in entity.parts().items())
             describe_acts(
-                *(f"{named}: {name}={'none' if value is None else f'{value:g}'}" for name, value in changes.items())
+                *(f"{named}: {name}={'none' if value is None else f'{value:.15g}'}" for name, value in changes.items())
             )
             await self._metadata.put_quota(quota, max_quotas=self._settings.max_quotas)
             await self.load()

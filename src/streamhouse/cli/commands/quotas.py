@@ -97,7 +97,7 @@ def _show(quotas: list[QuotaInfo]) -> None:
     rows = [
         [
             ", ".join(f"{kind} {name}" for kind, name in quota.entity.items()),
-            ", ".join(f"{name}={value:g}" for name, value in quota.limits.items()) or "none",
+            ", ".join(f"{name}={value:.15g}" for name, value in quota.limits.items()) or "none",
         ]
         for quota in quotas
     ]
