@@ -15,7 +15,7 @@ from benchmarks.batches import Codec
 from benchmarks.peer import Peer
 from benchmarks.raw_client import BrokerRefused, Connection, create_topic, delete_topic, topic_is_served
 
-TOPIC_TIMEOUT_S: Final = 20.0
+TOPIC_TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ FULL: Final = Plan(
     cost_bytes=1_500_000_000,
     cost_max_s=7.0,
     patience_s=60.0,
-    partition_counts=(1, 16, 288, 1000),
+    partition_counts=(1, 16, 288, 1000, 10_000),
     cold_bytes=1_500_000_000,
     group_members=100,
 )
