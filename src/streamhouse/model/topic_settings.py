@@ -274,7 +274,7 @@ _FOR_TABLES: Final = (
         "table.format",
         NO_TABLE,
         "table.format",
-        "the topic is also a table that other engines read, of this format; whoever runs `streamhouse pipelines run` "
+        "the topic is also a table that other engines read, of this format; a supervisor (`streamhouse pipelines run`) "
         "writes it",
         *FORMATS,
     ),

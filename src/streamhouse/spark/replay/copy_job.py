@@ -117,7 +117,9 @@ async def _plan(job: Job, spec: CopySpec, address: str, step_bytes: int) -> JobS
             keeps_partitions=spec.key is None and partitions == source.partitions,
         )
         steps = count_steps(total, step_bytes)
-        return JobState(asked=job.spec_digest, steps=steps, done=0, total_bytes=total, plan=msgspec.to_builtins(plan))
+        return JobState(
+            spec_digest=job.spec_digest, steps=steps, done=0, total_bytes=total, plan=msgspec.to_builtins(plan)
+        )
 
 
 async def _make_target(spec: CopySpec, address: str) -> None:

@@ -141,7 +141,7 @@ def _plan(job: Job, spec: RestoreSpec, step_bytes: int) -> JobState:
     plan = RestorePlan(kind=kind, version=source.version, step_bytes=step_bytes)
     total = sum(source.sizes)
     steps = min(count_steps(total, step_bytes), max(1, len(source.sizes)))
-    return JobState(asked=job.spec_digest, steps=steps, done=0, total_bytes=total, plan=msgspec.to_builtins(plan))
+    return JobState(spec_digest=job.spec_digest, steps=steps, done=0, total_bytes=total, plan=msgspec.to_builtins(plan))
 
 
 async def _prepared(spec: RestoreSpec, address: str, highest: Callable[[], int | None]) -> str:

@@ -52,7 +52,7 @@ WRITTEN: Final = "written binary"
 class JobState(msgspec.Struct, frozen=True):
     """What is stored with each commit of a job: its spec, and what decides its steps."""
 
-    asked: str
+    spec_digest: str = msgspec.field(name="asked")
     steps: int
     done: int
     total_bytes: int
@@ -92,7 +92,7 @@ class Job:
         if response.status >= 400:
             raise Rejected(error_detail(response))
         memory = msgspec.convert(msgspec.json.decode(response.content)["progress"], JobState)
-        if memory.asked != self.spec_digest:
+        if memory.spec_digest != self.spec_digest:
             raise Misconfigured(f"another job had this id; job={self.job_id} do=give it as it was, or another id")
         return memory
 

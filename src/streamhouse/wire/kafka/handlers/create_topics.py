@@ -54,7 +54,7 @@ DEFAULT: Final = -1
     (2, 7),
     needs=all_of(
         need((Operation.CREATE, ResourceType.CLUSTER), (Operation.CREATE, ResourceType.TOPIC)),
-        need((Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC), when="to be told the new topic's settings"),
+        need((Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC), when="to see the new topic's settings in the response"),
     ),
 )
 async def handle(context: Context, request: CreateTopicsRequest) -> HandlerResult:
