@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.model.log_cleanup import retained_from
+from streamhouse.model.log_cleanup import retention_step
 from streamhouse.model.names import Epoch, PartitionId, TopicId
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import parse_topic_config
@@ -34,7 +34,8 @@ def run(base: int, end: int, *, length: int = 100, newest_ms: int = NOW_MS) -> R
 
 def retained(runs: list[Run], *, log_start: int = 0, **overrides: str) -> int:
     config = parse_topic_config({name.replace("_", "."): value for name, value in overrides.items()})
-    return retained_from(runs, config, log_start=log_start, now_ms=NOW_MS)
+    size_bytes = sum(run.length for run in runs if run.end > log_start)
+    return retention_step(runs, config, log_start=log_start, now_ms=NOW_MS, size_bytes=size_bytes).start
 
 
 def test_runs_older_than_the_retention_time_go() -> None:

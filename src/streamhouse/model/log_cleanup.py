@@ -280,17 +280,11 @@ def is_undated(run: Run) -> bool:
     return run.max_timestamp_ms < 0 and run.records > 0
 
 
-def retained_from(runs: Sequence[Run], config: TopicConfig, *, log_start: int, now_ms: int) -> int:
-    """The log start by the topic's settings, never below `log_start`; `runs` are all of the partition's, oldest
-    first."""
-    size_bytes = sum(run.length for run in runs if run.end > log_start)
-    return retention_step(runs, config, log_start=log_start, now_ms=now_ms, size_bytes=size_bytes).start
-
-
 def retention_step(
     runs: Sequence[Run], config: TopicConfig, *, log_start: int, now_ms: int, size_bytes: int
 ) -> RetentionStep:
-    """Like `retained_from`, but for the oldest runs of a partition whose total size is `size_bytes`.
+    """The log start by the topic's settings, never below `log_start`, after the oldest runs of a partition whose total
+    size is `size_bytes`.
 
     A run of unknown age counts as young, so that records without timestamps are not deleted early.
     """

@@ -14,15 +14,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from streamhouse.errors import InvalidConfig
 from streamhouse.model.identifiers import split_identifiers
 from streamhouse.model.tenant import tenant_of
-
-NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Connector(StrEnum):

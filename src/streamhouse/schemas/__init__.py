@@ -11,7 +11,6 @@ from streamhouse.errors import InvalidSchema
 from streamhouse.schemas.base import ParsedSchema, References, SchemaType, check_size
 
 LANGUAGES: Final[dict[SchemaType, str]] = {"AVRO": "avro", "JSON": "json_schema", "PROTOBUF": "protobuf"}
-DEFAULT_LANGUAGE: Final[SchemaType] = "AVRO"
 
 
 class Language(Protocol):

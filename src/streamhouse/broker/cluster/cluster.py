@@ -77,8 +77,6 @@ class Cluster:
         self._topics_changed: Callable[[], None] | None = None
         life_s = dependencies.settings.lease.life_ms / 1000
         self.departed = DepartedAgents(self._settings, life_s=life_s, clock=dependencies.clock)
-        self.lease_hits = 0
-        self.lease_misses = 0
 
     def __repr__(self) -> str:
         nodes = ",".join(str(session.node_id) for session in self._live.values())
@@ -299,10 +297,7 @@ class Cluster:
         if self._missing(topic_ids):
             async with self._loading:
                 if missing := self._missing(topic_ids):
-                    self.lease_misses += 1
                     await self._load(missing)
-        else:
-            self.lease_hits += 1
         return {
             partition: state
             for topic_id in topic_ids

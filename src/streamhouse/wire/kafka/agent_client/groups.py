@@ -29,7 +29,6 @@ LIST_VERSION: Final = 5
 DESCRIBE_VERSION: Final = 6
 DELETE_VERSION: Final = 3
 COMMIT_VERSION: Final = 9
-OFFSET_FETCH_VERSION: Final = 9
 
 
 def listed_groups(response: ListGroupsResponse, at: Address) -> list[ListedGroup]:
