@@ -161,7 +161,7 @@ REFUSED: Final = {
     "drain_agent",
     "drop_sql_worker",
     "end_hold",
-    "examine",
+    "get_findings",
     "flush_topic",
     "get_metrics",
     "get_settings",
