@@ -17,7 +17,7 @@ What went wrong in systems like this one (Kafka and its relatives, stores on obj
 earlier versions of this one. Each line names the tests that look for it here, or says why there is none. The ids are
 those under which analyses and trackers know them: B, R, N, K and T for Jepsen's analyses of Bufstream, Redpanda, NATS,
 Kafka and TigerBeetle; S, A, I, Z and Y for logs on object stores and their relatives; L and C for clients; P for
-PostgreSQL; O for our own.
+PostgreSQL; O for our own; in- for input that no tracker has a number for.
 
 | id | what went wrong | looked for by | not covered, or covered otherwise |
 |---|---|---|---|

@@ -3,10 +3,9 @@
 import asyncio
 import errno
 import os
-import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from streamhouse.broker.wal.disk_recovery import DiskWalRecovery
 from streamhouse.clock import SystemClock
 from streamhouse.errors import AppendFailed
+from streamhouse.stores import local_files
 from streamhouse.stores.local_files import PAGE_BYTES, UNREADABLE, FileSystem, LocalFiles, LockedError
 from tests.broker.wal.support import CLICKS, OTHER, SESSION, entry, flushed, open_wal, read_all
 
@@ -53,34 +53,6 @@ def test_a_file_is_never_created_over_another(files: FileSystem, tmp_path: Path)
         files.create(tmp_path / "a")
 
 
-def test_names_are_durable_when_the_call_returns(
-    files: FileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[Path] = []
-
-    def note(fd: int) -> None:
-        assert stat.S_ISDIR(os.fstat(fd).st_mode)
-        synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")))
-
-    monkeypatch.setattr(os, "fsync", note)
-    root = tmp_path / "data" / "wal"
-    files.make_dir(root)
-    assert synced == [tmp_path, tmp_path / "data"]
-    calls: list[Callable[[], None]] = [
-        lambda: files.create(root / "a").close(),
-        lambda: files.create_locked(root / "lock").release(),
-        lambda: files.remove(root, ["a", "lock", "never there"]),
-    ]
-    for call in calls:
-        synced.clear()
-        call()
-        assert synced == [root]
-    synced.clear()
-    files.remove_dir(root)
-    assert synced == [tmp_path / "data"]
-    files.remove_dir(root)
-
-
 def test_a_lock_is_exclusive_also_within_a_process(files: FileSystem, tmp_path: Path) -> None:
     lock = files.create_locked(tmp_path / "lock")
     assert files.list(tmp_path) == ["lock"]
@@ -105,6 +77,53 @@ lock = LocalFiles().create_locked(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()
 """
+
+
+class Syncs:
+    """What was made durable: paths, each with what it contained then."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.seen: list[tuple[Path, object]] = []
+        patch.setattr(os, "fsync", self._note)
+        patch.setattr(local_files, "_datasync", self._note)
+
+    def _note(self, fd: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{fd}"))
+        self.seen.append((path, sorted(os.listdir(path)) if path.is_dir() else path.read_bytes()))
+
+    def taken(self) -> list[tuple[Path, object]]:
+        seen, self.seen = self.seen, []
+        return seen
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a descriptor's path is looked up in /proc")
+def test_what_must_survive_a_power_cut_is_synced_and_not_before_it_is_there(
+    files: FileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs = Syncs(monkeypatch)
+    log, kept = tmp_path / "log", tmp_path / "kept"
+    files.make_dir(log / "wal")
+    assert syncs.taken() == [(tmp_path, ["log"]), (log, ["wal"])]
+    files.remove_dir(log / "wal")
+    assert syncs.taken() == [(log, [])]
+    files.remove_dir(log / "wal")
+    files.make_dir(kept)
+    syncs.taken()
+    file = files.create(log / "a")
+    assert syncs.taken() == [(log, ["a"])]
+    file.write([b"one", b"two"])
+    assert syncs.taken() == []
+    file.sync()
+    assert syncs.taken() == [(log / "a", b"onetwo")]
+    file.close()
+    files.create_locked(log / "lock").release()
+    assert syncs.taken() == [(log, ["a", "lock"])]
+    files.move(log, ["a"], kept)
+    assert syncs.taken() == [(kept, ["a"]), (log, ["lock"])]
+    files.remove(kept, ["a", "never there"])
+    assert syncs.taken() == [(kept, [])]
+    files.remove_dir(kept)
+    assert syncs.taken() == [(tmp_path, ["log"])]
 
 
 async def test_a_log_whose_owner_lives_is_not_dead(files: FileSystem, tmp_path: Path) -> None:
