@@ -1,7 +1,7 @@
 """Listeners: what `kafka.listen`, `kafka.advertise` and `kafka.protocol` (or http's, grpc's) add up to.
 
 One listener is `HOST:PORT`. Several have names, as Kafka's `listeners` do: `INTERNAL://0.0.0.0:9092,PUBLIC://[::]:9094`.
-`advertise` then names those whose clients are told another address; `protocol` is one word for all, or NAME:WORD pairs.
+`advertise` then has those with another advertised address; `protocol` is one word for all, or NAME:WORD pairs.
 """
 
 import platform

@@ -98,7 +98,7 @@ class Authenticator:
         """The rights of a request with these headers; raise `NotAuthenticated`, late, without the right ones."""
         has_login = origin.listener.protocol.has_login
         if not has_login and not self._security.access.is_enabled:
-            return self.unknown(origin)  # credentials for somebody else, such as a proxy, mean nothing
+            return self.unknown(origin)  # credentials for another server, such as a proxy, are ignored
         since = self._security.users.generation
         try:
             credentials = read_credentials(authorization, api_keys)

@@ -63,7 +63,7 @@ class PendingAppend(NamedTuple):
 
     @property
     def is_flushed(self) -> bool:
-        """Whether a registered segment contains the batch: then it may be acknowledged whoever leads by now."""
+        """Whether a registered segment contains the batch: then it may be acknowledged under any leader."""
         return self.end <= self.log.flushed_end
 
     @property

@@ -57,7 +57,7 @@ class Acts:
             self._details += f"; {each}" if self._details else str(each)
 
     def end(self, has_failed: Callable[[str], bool] = lambda _: False) -> None:
-        """Record what became of the acts; `has_failed` is asked with the name of each."""
+        """Record the outcomes of the acts; `has_failed` is called with the name of each."""
         self.is_over = True
         details = self._details
         if len(details) > MAX_DETAILS_CHARS:

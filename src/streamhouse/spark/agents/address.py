@@ -66,7 +66,7 @@ def address_options(agents: AgentAddress) -> dict[str, str]:
 
 
 def as_caller(agents: str, *, token: str = "", token_file: str = "") -> AgentLogin:
-    """Agents as somebody else than this process, with the TLS of its environment."""
+    """Agents under another login than this process's, with the TLS of its environment."""
     own = Credentials.from_environment(os.environ)
     return AgentLogin(
         agents,

@@ -156,7 +156,7 @@ class PipelineBuilder:
         self._targets = TargetTables(agents)
 
     def acting_as(self, login: AgentAddress) -> "PipelineBuilder":
-        """One that reads and writes as somebody else."""
+        """A builder that reads and writes as another user."""
         return PipelineBuilder(self._spark, agents=login, checkpoints=self._checkpoints)
 
     def build(self, job: PipelineJob) -> StartedPipeline:

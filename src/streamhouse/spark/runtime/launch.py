@@ -129,7 +129,7 @@ def spark_environment(
     """`environ` with what Spark needs besides: Java, and this Python unless another one is named.
 
     Other machines may have another release of this package, so Spark gets the Python itself there, and not our script.
-    A Spark without other machines listens on loopback only: whoever reaches its ports needs no login.
+    A local Spark listens on loopback only, because its ports need no login.
     """
     needed = {"JAVA_HOME": str(java_home(environ))}
     is_alone = is_local(master, environ)

@@ -14,7 +14,7 @@ GET    /v1/proof               ?nonce=…: proof that this is the worker, for ag
 
 Two tokens: the user's own, which may do whatever Spark's SQL can, and that of agents, whose callers are untrusted
 (`untrusted_sql`). Agents of a cluster with logins say who the caller is, and with what token the worker is to read for
-him; nobody can end, or find, a query of somebody else.
+him; no user can cancel or list the queries of another user.
 """
 
 import asyncio

@@ -96,7 +96,7 @@ def _client(parts: SplitResult, settings: StoreSettings, environ: Mapping[str, s
 
 
 def _google_config(endpoint: str, *, is_emulator: bool) -> "GCSConfig":
-    """An emulator asks for no credentials, and is shown none of somebody's.
+    """An emulator needs no credentials, and gets none of the environment's.
 
     A token is given all the same: without one the client looks for it at the machine's own service, even when told
     not to sign.

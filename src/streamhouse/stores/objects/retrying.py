@@ -1,11 +1,11 @@
 """RetryingStore: trouble that passes is waited out, within limits.
 
 Data path   broker -> **retrying** -> (adaptive ->) metered -> a bucket
-Owns        when to try again and when to give up; telling our own earlier write from somebody else's
+Owns        when to retry and when to give up; distinguishing our own earlier write from another writer's
 Leaves      what counts as trouble to the bucket's module, longer patience to the caller
 
 A write that failed may have happened. When the next try finds the name taken, the object is read back: same length and
-same checksum is our own write, which succeeded; anything else is somebody else's. Only after a failure of ours: a
+same checksum is our own write, which succeeded; anything else is another writer's. Only after a failure of ours: a
 name that is taken at the first try is taken. What a store refuses until somebody acts is not asked again here.
 """
 

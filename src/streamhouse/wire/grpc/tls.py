@@ -28,7 +28,7 @@ def check_tls(files: TlsFiles, listener: ListenerSpec) -> None:
     settings = files.settings
     if settings.tls_min_version != "1.2":
         raise Misconfigured(
-            "gRPC accepts TLS 1.2 and can't be told otherwise; set security.tls_min_version=1.2, or turn it off "
+            "gRPC always accepts TLS 1.2; set security.tls_min_version=1.2, or turn it off "
             "with grpc.protocol or grpc.listen"
         )
     if settings.tls_client_auth == "requested" and not listener.protocol.has_login:

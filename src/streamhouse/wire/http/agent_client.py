@@ -2,7 +2,7 @@
 
 Data path   broker.external_commits, broker.maintenance -> **agent_client** -> agent_requests
 Owns        when the HTTP library is imported: in a thread, for the first request. It takes 7 MB and 50 ms, which an
-            agent that is alone, or not asked, does without
+            single agent, or one without such requests, does without
 Leaves      the requests to `agent_requests`
 """
 

@@ -45,7 +45,7 @@ class SqlProxy:
     def __init__(
         self, settings: SqlSettings, workers: SqlWorkers, tokens: ClusterTokens | None, *, ca: str = ""
     ) -> None:
-        """`tokens` None: nobody logs in at agents, and nobody is told to workers. `ca` signs workers' certificates."""
+        """`tokens` None: agents have no login, and workers get no user. `ca` signs workers' certificates."""
         self._tls = ssl.create_default_context(cafile=ca) if ca else False  # then no worker has TLS
         self._settings = settings
         self._workers = workers

@@ -92,7 +92,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             handler=exchange_code,
             needs=OPEN,
             summary="Exchange an authorization code of the OpenID provider for its tokens",
-            about="For browsers: the provider gave the code, and the verifier is the one whose hash it was asked with.",
+            about="For browsers: the code comes from the provider, the verifier from the authorization request.",
             tag="security",
             query=NoQuery,
             body=CodeView,

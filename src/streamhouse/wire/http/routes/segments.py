@@ -32,7 +32,7 @@ class BlocksView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SegmentView(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a partition. `blocks` null: not asked for, or its index can't be read."""
+    """One run of a partition. `blocks` null: not requested, or its index can't be read."""
 
     topic: str
     partition: int

@@ -94,7 +94,7 @@ async def _alter(
 
 
 def _check(configs: Sequence[AlterableConfig]) -> None:
-    """Raise for what no resource could be asked for."""
+    """Raise for requests that are invalid for any resource."""
     for name, count in Counter(config.name for config in configs).items():
         if count > 1:
             raise Rejected(f"setting occurs twice; name={name[:MAX_NAMED]}")

@@ -16,7 +16,7 @@ class PlainMessage(NamedTuple):
 def parse_plain(message: bytes) -> PlainMessage:
     """The user and password in `[authzid] NUL authcid NUL password`; raise `NotAuthenticated`.
 
-    Nobody may act as somebody else: an authorisation id must be the user's own name. Names are compared as they come,
+    No user may act as another one: an authorisation id must be the user's own name. Names are compared as they come,
     without SASLprep, as in Kafka.
     """
     try:
