@@ -3,7 +3,12 @@ import { useCallback, useEffect, useRef, useState } from "./html.js";
 
 export const DENIED_MS = 60000; // rights change seldom, and each refusal is audited
 
-// `load(signal)` is called again when `deps` change, and every `every` milliseconds; what was shown stays while it runs.
+// A list of everything costs an agent as much as it is long: long ones are read less often.
+const LISTED_AT_ONCE = 500;
+export const byLength = (ms, list) => ms * Math.max(1, Math.ceil((list?.length ?? 0) / LISTED_AT_ONCE));
+
+// `load(signal)` is called again when `deps` change, and every `every` milliseconds, or what `every` makes of the data;
+// what was shown stays while it runs.
 export function useData(load, deps = [], every = 0) {
   const [state, setState] = useState({ data: undefined, error: null, loading: true });
   const current = useRef(null);
@@ -14,19 +19,20 @@ export function useData(load, deps = [], every = 0) {
     try {
       const data = await load(abort.signal);
       if (!abort.signal.aborted) setState({ data, error: null, loading: false });
+      return { data };
     } catch (error) {
       if (!abort.signal.aborted) setState((before) => ({ ...before, error, loading: false }));
-      return error;
+      return { error };
     }
-    return null;
   }, deps);
   useEffect(() => {
     setState((before) => ({ ...before, loading: true }));
     let timer = 0;
     let stopped = false;
     const again = async () => {
-      const error = document.hidden ? null : await run();
-      if (every && !stopped) timer = setTimeout(again, error?.status === 403 ? Math.max(every, DENIED_MS) : every);
+      const { data, error } = document.hidden ? {} : await run();
+      const wait = typeof every === "function" ? every(data) : every;
+      if (wait && !stopped) timer = setTimeout(again, error?.status === 403 ? Math.max(wait, DENIED_MS) : wait);
     };
     again();
     return () => {
@@ -34,6 +40,6 @@ export function useData(load, deps = [], every = 0) {
       clearTimeout(timer);
       current.current?.abort();
     };
-  }, [run, every]);
+  }, [run]);
   return { ...state, reload: run };
 }

@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { get, path, post, remove } from "../lib/api.js";
 import { bytes, duration, number, percent, plural, time } from "../lib/format.js";
-import { useData } from "../lib/live.js";
+import { byLength, useData } from "../lib/live.js";
 import { rate, total, useMetrics } from "../lib/metrics.js";
 import { href } from "../lib/router.js";
 import { confirm } from "../ui/dialogs.js";
@@ -10,7 +10,7 @@ import { Badge, Card, Loaded, PageHead } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
 import { toast } from "../ui/toasts.js";
 
-const LIVE_MS = 1500;
+const LIVE_MS = 3000;
 const LEASES_MS = 2000;
 const MOVES_KEPT = 100;
 const MAX_LEASES = 2000;
@@ -18,7 +18,7 @@ const STATES = { live: "ok", draining: "info", expired: "bad", recovering: "warn
 
 export function Page() {
   const agents = useData((signal) => get("/v1/agents", {}, { signal }), [], LIVE_MS);
-  const leases = useData((signal) => get("/v1/partitions", {}, { signal }), [], LEASES_MS);
+  const leases = useData((signal) => get("/v1/partitions", {}, { signal }), [], (data) => byLength(LEASES_MS, data?.partitions));
   const metrics = useMetrics();
   const drain = async (row, on) => {
     const done = await confirm({

@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { get, path } from "../lib/api.js";
 import { bytes, duration, number, plural, settingValue, short } from "../lib/format.js";
-import { useData } from "../lib/live.js";
+import { byLength, useData } from "../lib/live.js";
 import { go, href, setQuery, useQuery, useRoute } from "../lib/router.js";
 import { Badge, Card, Loaded, PageHead, Search } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
@@ -30,7 +30,7 @@ export const retention = (settings, defaults = {}) => {
 // Records per second of each topic over the last two minutes. What another agent leads counts when it is flushed, so the
 // rate is unknown until that has had its time.
 function useTraffic() {
-  const partitions = useData((signal) => get("/v1/partitions", {}, { signal }), [], RATES_MS);
+  const partitions = useData((signal) => get("/v1/partitions", {}, { signal }), [], (data) => byLength(RATES_MS, data?.partitions));
   const looks = useRef([]);
   const [rates, setRates] = useState(new Map());
   useEffect(() => {
@@ -60,7 +60,7 @@ function TopicList() {
   const [filter] = useQuery("q");
   const [internal] = useQuery("internal");
   const { query } = useRoute();
-  const topics = useData((signal) => get("/v1/topics", { internal: internal ? "true" : "", sizes: "true" }, { signal }), [internal], LIST_MS);
+  const topics = useData((signal) => get("/v1/topics", { internal: internal ? "true" : "", sizes: "true" }, { signal }), [internal], (data) => byLength(LIST_MS, data?.topics));
   const rates = useTraffic();
   const lags = useData(lagsByTopic, [], LAGS_MS);
   const known = useData((signal) => get("/v1/topic-settings", {}, { signal }));
