@@ -28,7 +28,7 @@ def kept(folder: MemoryFolder) -> str:
 
 
 def test_another_query_is_refused_with_what_to_do(folder: MemoryFolder) -> None:
-    why = r"was=Filter \(a > 0\) is=Filter \(a > 6\) do=apply the earlier text again, or begin anew:"
+    why = r"was=Filter \(a > 0\) is=Filter \(a > 6\) do=apply the earlier text again, or start over:"
     for _ in range(2):
         with pytest.raises(Misconfigured, match=f"{why} streamhouse pipelines restart v --from earliest"):
             check_query(folder, name="v", text="SELECT 2", shape=OTHER, has_run=True)
