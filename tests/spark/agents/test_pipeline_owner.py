@@ -48,5 +48,5 @@ def test_a_pipeline_that_agents_do_not_show_to_its_owner_commits_nothing(monkeyp
         raise AccessDenied("User:alice", operation="describe", resource_type="pipeline", name="totals")
 
     monkeypatch.setattr(AgentClient, "send", denied)
-    with pytest.raises(PipelineMoved, match="it was dropped, or is somebody else's now"):
+    with pytest.raises(PipelineMoved, match="it was dropped, or has another owner now"):
         CHECK()

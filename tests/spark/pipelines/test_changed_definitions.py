@@ -103,7 +103,7 @@ def test_what_changes_the_result_is_refused_with_the_choice(files: Files, name: 
     refused = files.apply(text)[name]
     assert refused.outcome == "refused"
     assert why in refused.why
-    assert "do=apply with a new beginning: --from earliest" in refused.why
+    assert "do=apply it with a new start, such as --from earliest" in refused.why
     before = files.generation(name)
     assert files.apply(text, begin="earliest")[name].outcome == "changed"
     assert files.generation(name) == before + 1

@@ -354,7 +354,7 @@ async def test_a_change_keeps_its_place_or_is_refused_or_begins_anew(http: httpx
     assert refused.status_code == 409
     assert refused.json()["title"] == "PlaceLost"
     assert "it reads other streams; was=orders is=clicks" in refused.json()["detail"]
-    assert "do=apply with a new beginning: --from" in refused.json()["detail"]
+    assert "do=apply it with a new start, such as --from" in refused.json()["detail"]
     anew = (await put(http, text="third", shape=other, fresh=True, starting="earliest"))["pipeline"]
     assert (anew["revision"], anew["generation"], anew["starting"]) == (3, 2, "earliest")
     assert anew["query_id"] != first["query_id"]
