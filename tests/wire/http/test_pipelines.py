@@ -161,7 +161,7 @@ async def test_a_lake_table_that_would_be_another_is_refused_and_stays_as_it_is(
     kept = (await lake.put("/v1/tables/lake", json=LAKE)).json()
     refused = await lake.put("/v1/tables/lake", json={**LAKE, **changed})
     assert (refused.status_code, refused.json()["title"]) == (409, "AnotherTable")
-    assert f"it is another: {told}; table=lake" in refused.json()["detail"]
+    assert f"a different table of this name exists: {told}; table=lake" in refused.json()["detail"]
     assert (await lake.get("/v1/tables/lake")).json() == kept
     await lake.delete("/v1/tables/lake")
     assert (await lake.put("/v1/tables/lake", json={**LAKE, **changed})).status_code == 200
