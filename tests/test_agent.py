@@ -25,21 +25,33 @@ def test_an_agent_that_was_killed_comes_back_at_once_on_a_metadata_store_of_its_
         agent.start()
 
 
-def test_listeners_that_others_reach_are_told_at_the_start_and_by_the_doctor(tmp_path: Path) -> None:
-    said = "everybody on the network of gRPC 0.0.0.0:0 is an administrator"
-    allow = ("--set", "security.allow_anonymous_network_access=true")
-    with LiveAgent(tmp_path / "data", "--grpc", "0.0.0.0:0", *allow) as agent:
+def test_what_is_open_to_others_is_told_at_the_start_and_by_the_doctor(tmp_path: Path) -> None:
+    exposed = "everybody on the network of gRPC 0.0.0.0:0 may do what access rules allow User:ANONYMOUS"
+    nameable = "whose claim email is the name of a super user (User:ANONYMOUS)"
+    settings = {
+        "allow_anonymous_network_access": "true",
+        "authorization": "acls",
+        "super_users": "User:ANONYMOUS,Group:ops",
+        "oauth_issuer": "https://127.0.0.1:1",
+        "oauth_jwks_url": "https://127.0.0.1:1/keys",
+        "oauth_audience": "streamhouse",
+        "oauth_principal_claim": "email",
+    }
+    options = [part for name, value in settings.items() for part in ("--set", f"security.{name}={value}")]
+    with LiveAgent(tmp_path / "data", "--grpc", "0.0.0.0:0", *options) as agent:
         lines = agent.output.splitlines()
-        (logged,) = [line for line in lines if said in line and "WARNING:" not in line]
+        (logged,) = [line for line in lines if exposed in line and "WARNING:" not in line]
         assert "warning" in logged.lower()
-        assert [line for line in lines if said in line and "WARNING:" in line]
+        assert [line for line in lines if exposed in line and "WARNING:" in line]
+        assert [line for line in lines if nameable in line and "warning" in line.lower()]
         command = [sys.executable, "-m", "streamhouse", "doctor", "--json", "--http", agent.http]
         request = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert request.returncode == 1, request.stderr
     (result,) = json.loads(request.stdout)["agents"]
-    (check,) = [each for each in result["checks"] if each["name"] == "exposure"]
-    assert check["verdict"] == "warning"
-    assert said in check["text"]
+    checks = {each["name"]: each for each in result["checks"]}
+    for name, said in {"exposure": exposed, "super users": nameable}.items():
+        assert checks[name]["verdict"] == "warning"
+        assert said in checks[name]["text"]
 
 
 STARTED = """

@@ -31,6 +31,7 @@ from streamhouse.broker.admin.orphan_adoption import recover_stores
 from streamhouse.broker.admin.orphan_survey import OnProgress
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.metrics import BrokerMetrics
+from streamhouse.broker.security.access_control import super_user_warning
 from streamhouse.broker.wal.disk_recovery import DiskWalRecovery
 from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import Settings, check_exposure, exposure_warning
@@ -113,6 +114,8 @@ async def run_agent(settings: Settings, *, on_ready: Callable[[AgentReady], None
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     keep_memory(one_arena=True)
     if warning := exposure_warning(settings):
+        log.warning(warning)
+    if warning := super_user_warning(settings.security):
         log.warning(warning)
     if warning := extension_warning(missing_extensions()):
         log.warning(warning)

@@ -1,7 +1,7 @@
 """Verdicts: where fine ends, and where a warning becomes a failure."""
 
 import uuid
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -16,6 +16,7 @@ from streamhouse.broker.admin.health_rules import (
     check_orphans,
     check_pending_deletion,
     check_sessions,
+    check_super_users,
 )
 from streamhouse.config import (
     GrpcSettings,
@@ -187,3 +188,20 @@ def test_listeners_on_loopback_are_fine_and_one_that_is_off_is_none(host: str) -
         kafka=KafkaSettings(listen=f"{host}:1"), http=HttpSettings(listen=f"{host}:2"), grpc=GrpcSettings(listen="")
     )
     assert check_exposure(settings).verdict is CheckStatus.OK
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"bootstrap_user": "admin"}, "User:admin"),
+        ({"super_users": "User:root,Group:ops", "bootstrap_user": "admin"}, "User:admin, User:root"),
+        ({"super_users": "Group:ops"}, ""),
+        ({"bootstrap_user": "admin", "oauth_issuer": ""}, ""),
+        ({"bootstrap_user": "admin", "authorization": "none"}, ""),
+    ],
+)
+def test_super_users_whom_a_token_can_name_are_a_warning(changes: dict[str, Any], named: str) -> None:
+    settings = SecuritySettings(authorization="acls", oauth_issuer="https://login.example")
+    check = check_super_users(msgspec.structs.replace(settings, **changes))
+    assert check.verdict is (CheckStatus.WARNING if named else CheckStatus.OK)
+    assert not named or f"whose claim sub is the name of a super user ({named})" in check.text

@@ -59,6 +59,7 @@ async def test_a_healthy_agent_has_nothing_to_complain_about(broker: Broker, htt
     assert list(checks) == [
         "ready",
         "exposure",
+        "super users",
         "metadata store",
         "object store",
         "clock",

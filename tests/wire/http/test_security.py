@@ -215,6 +215,7 @@ async def test_the_audit_log_says_what_was_changed(
     await admin.put("/v1/quotas", json={"entity": {"user": "alice"}, "limits": {"producer_byte_rate": 1 << 20}})
     await admin.delete(f"/v1/keys/{key}")
     await admin.delete("/v1/users/alice")
+    await admin.patch("/v1/topics/orders", json={"settings": {"retention.ms": 1000, "retention.bytes": 5}})
     caplog.set_level("INFO", "streamhouse.audit")
     caplog.clear()
     await secure.broker.security.audit.flush(nowhere, agent="a:9092")
@@ -233,6 +234,11 @@ async def test_the_audit_log_says_what_was_changed(
         ("PUT /v1/quotas", "user alice: producer_byte_rate=1048576", "succeeded"),
         (f"DELETE /v1/keys/{key}", f"key {key}", "succeeded"),
         ("DELETE /v1/users/alice", "user alice", "succeeded"),
+        (
+            "PATCH /v1/topics/orders",
+            "topic orders: retention.bytes, retention.ms",
+            "succeeded",
+        ),
     ]
     assert "first secret" not in str(facts)
 

@@ -34,6 +34,7 @@ from streamhouse.broker.admin.health_rules import (
     check_readiness,
     check_segments,
     check_sessions,
+    check_super_users,
     check_wal_objects,
 )
 from streamhouse.broker.cluster.store_identity import LEASES_TOGETHER_S
@@ -85,6 +86,7 @@ class HealthCheck:
         return await asyncio.gather(
             _checked("ready", self._readiness()),
             _checked("exposure", self._exposure()),
+            _checked("super users", self._super_users()),
             _checked("metadata store", self._metadata()),
             _checked("object store", self._objects()),
             _checked("clock", self._clock()),
@@ -118,6 +120,9 @@ class HealthCheck:
 
     async def _exposure(self) -> Check:
         return check_exposure(self._dependencies.settings)
+
+    async def _super_users(self) -> Check:
+        return check_super_users(self._dependencies.settings.security)
 
     async def _metadata(self) -> Check:
         metadata, clock = self._dependencies.metadata, self._dependencies.clock

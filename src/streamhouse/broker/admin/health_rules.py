@@ -13,11 +13,13 @@ from enum import StrEnum
 from typing import Final
 
 from streamhouse.broker.admin.cluster_admin import AgentState, agent_state
+from streamhouse.broker.security.access_control import super_user_warning
 from streamhouse.config import (
     BufferSettings,
     FlushSettings,
     LeaseSettings,
     RetentionSettings,
+    SecuritySettings,
     Settings,
     anonymous_listeners,
     exposure_warning,
@@ -91,6 +93,13 @@ def check_exposure(settings: Settings) -> Check:
         text = "every listener is on loopback, or asks clients to log in"
         return Check(name="exposure", verdict=CheckStatus.OK, text=text, figures=figures)
     return Check(name="exposure", verdict=CheckStatus.WARNING, text=exposure_warning(settings), figures=figures)
+
+
+def check_super_users(settings: SecuritySettings) -> Check:
+    """Super users whose name a token of the issuer can have are a warning."""
+    if warning := super_user_warning(settings):
+        return Check(name="super users", verdict=CheckStatus.WARNING, text=warning)
+    return Check(name="super users", verdict=CheckStatus.OK, text="no issuer of tokens can name a super user")
 
 
 def check_metadata(*, latency_ms: float, schema: int, failures_in_a_row: int, is_listening: bool) -> Check:

@@ -13,6 +13,7 @@ from typing import Final
 from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.security.acl_index import AclIndex, AclPolicy, callers_principals
 from streamhouse.broker.security.audit import AuditLog, describe_acts
+from streamhouse.config import SecuritySettings
 from streamhouse.errors import (
     AccessDenied,
     DelegationTokenAccessDenied,
@@ -286,3 +287,16 @@ def super_users(text: str, bootstrap_user: str) -> frozenset[Principal]:
     except InvalidAcl as error:
         raise Misconfigured(f"bad value for security.super_users; {error}") from None
     return named | {Principal(USER, bootstrap_user)} if bootstrap_user else named
+
+
+def super_user_warning(settings: SecuritySettings) -> str:
+    """The warning for operators of super users whose name a token of the issuer can have; empty if there are none."""
+    named = super_users(settings.super_users, settings.bootstrap_user)
+    users = sorted(str(each) for each in named if each.kind == USER)
+    if not users or not settings.oauth_issuer or settings.authorization != "acls":
+        return ""
+    return (
+        f"who has a token of {settings.oauth_issuer} whose claim {settings.oauth_principal_claim} is the name of a "
+        f"super user ({', '.join(users)}) may do everything; make sure that the provider gives nobody else these "
+        "names, or name groups in security.super_users (Group:NAME) and unset security.bootstrap_user"
+    )

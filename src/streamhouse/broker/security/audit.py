@@ -9,7 +9,7 @@ most `security.audit_buffer_events` wait; the log has every line.
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -74,6 +74,12 @@ def describe_acts(*details: object) -> None:
     """Say what exactly the request that is being served changes; never a secret."""
     if (acts := _acts_of_request.get()) is not None:
         acts.describe(details)
+
+
+def describe_changed_settings(owner: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Say which settings of a topic or of agents the request changes: their names, not their values."""
+    if names := sorted(name for name in {*before, *after} if before.get(name) != after.get(name)):
+        describe_acts(f"{owner}: {', '.join(names)}")
 
 
 class AuditLog:

@@ -42,6 +42,7 @@ from tests.wire.kafka.talk import (
     quick_settings,
     request_bytes,
 )
+from tests.wire.kafka.test_incremental_alter_configs import BROKER, SET, alter, resource
 
 MECHANISMS = ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER"]
 
@@ -385,3 +386,20 @@ async def test_outcomes_of_acts_are_audited_topic_by_topic(served: Served, caplo
         {"topic good": "succeeded", "topic bad name": "failed"},
         {},
     )
+
+
+async def test_changed_settings_are_audited_by_name(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    client = await served.client()
+    await log_in(client)
+    [changed] = await alter(
+        client,
+        resource(BROKER, "", (SET, "log.retention.ms", "3600000"), (SET, "message.max.bytes", "2000000")),
+    )
+    assert changed.error_code == ErrorCode.NONE
+
+    async def published(_: Sequence[bytes]) -> None: ...
+
+    with caplog.at_level("INFO", "streamhouse.audit"):
+        await served.broker.security.audit.flush(published, agent="a")
+    [details] = [vars(each)["details"] for each in caplog.records if vars(each).get("kind") == "administration"]
+    assert details == "all agents: log.retention.ms, message.max.bytes"
