@@ -6,13 +6,14 @@ Owns        altering and growing topics with their open logs, deleting records, 
 Leaves      the rows to the metadata store, flushing to `flush`, creating and deleting topics to `catalog`
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from streamhouse.broker.catalog.kafka_configs import AgentConfig, Overrides, agent_configs, common_configs
 from streamhouse.broker.context import BrokerContext
+from streamhouse.broker.security.audit import SettingsChange, describing
 from streamhouse.config import Address, without_password
 from streamhouse.errors import InvalidTopicName, OffsetOutOfRange, PolicyViolation, Rejected, UnknownTopic
 from streamhouse.format.producer_snapshot import ProducerEntry
@@ -36,12 +37,11 @@ class TopicAdmin:
 
     # --- topics
 
-    async def alter_topic(
-        self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, dry_run: bool = False
-    ) -> Topic:
+    async def alter_topic(self, name: str, change: SettingsChange, *, dry_run: bool = False) -> Topic:
         """Change a topic's settings; its open logs use them when this returns. `change` computes them from the current
         ones, and may be called more than once."""
-        topic = await self._catalog.alter(name, change, dry_run=dry_run)
+        described = change if dry_run else describing(f"topic {name}", change)
+        topic = await self._catalog.alter(name, described, dry_run=dry_run)
         agent_session = self._agent_session()
         if not dry_run and agent_session is not None:
             with suppress(UnknownTopic):  # the topic was deleted meanwhile
@@ -115,13 +115,13 @@ class TopicAdmin:
         """The dynamic settings, of this agent and of all agents."""
         return await self._catalog.changed()
 
-    async def alter_agent(
-        self, node_id: NodeId | None, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, dry_run: bool = False
-    ) -> None:
+    async def alter_agent(self, node_id: NodeId | None, change: SettingsChange, *, dry_run: bool = False) -> None:
         """Change dynamic settings of one agent, or with None of all; at this agent they are in effect when this
         returns. `change` computes the overrides from the current ones, and may be called more than once."""
         try:
-            await self._catalog.dynamic.alter(node_id, change, dry_run=dry_run)
+            owner = "all agents" if node_id is None else f"agent {node_id}"
+            described = change if dry_run else describing(owner, change)
+            await self._catalog.dynamic.alter(node_id, described, dry_run=dry_run)
         except Rejected:
             raise
         except BaseException:  # the change may have been applied

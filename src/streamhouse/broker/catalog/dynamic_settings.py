@@ -17,7 +17,6 @@ import msgspec
 
 from streamhouse.broker.catalog.kafka_configs import AGENT_SETTINGS, READ_ONLY, AgentSetting, Overrides
 from streamhouse.broker.dependencies import Dependencies
-from streamhouse.broker.security.audit import describe_changed_settings
 from streamhouse.config import Settings
 from streamhouse.errors import InvalidConfig, Rejected, Unavailable
 from streamhouse.model.names import NodeId
@@ -173,7 +172,6 @@ class DynamicSettings:
                 self._check(node_id, before, after)
                 if dry_run:
                     return after
-                describe_changed_settings("all agents" if node_id is None else f"agent {node_id}", before, after)
                 stored = await self._dependencies.metadata.alter_broker_settings(
                     node_id, expected=before, configs=after
                 )

@@ -18,7 +18,6 @@ from typing import Final, NamedTuple
 from streamhouse.broker.catalog.dynamic_settings import DynamicSettings, Values
 from streamhouse.broker.catalog.kafka_configs import Overrides
 from streamhouse.broker.dependencies import Dependencies
-from streamhouse.broker.security.audit import describe_changed_settings
 from streamhouse.config import TopicSettings
 from streamhouse.errors import (
     InvalidConfig,
@@ -225,7 +224,6 @@ class TopicCatalog:
             check_topic_config(overrides, self.dynamic.topic_defaults, topic=name)
             if dry_run:
                 return replace(topic, overrides=overrides)
-            describe_changed_settings(f"topic {name}", topic.overrides, overrides)
             topic = await self._changed(
                 name,
                 partial(self._dependencies.metadata.alter_topic, expected=topic.overrides, overrides=overrides),

@@ -30,6 +30,7 @@ MAX_REQUEST_CHARS: Final = 200
 MAX_DETAILS_CHARS: Final = 1000
 SUPPRESSED: Final = AuditEvent(kind=AuditKind.SUPPRESSED, outcome=Outcome.ALLOWED, principal="")
 
+SettingsChange = Callable[[Mapping[str, str]], Mapping[str, str]]
 Publish = Callable[[Sequence[bytes]], Awaitable[None]]
 """Appends records to the audit topic; raises `StreamhouseError`."""
 
@@ -76,10 +77,17 @@ def describe_acts(*details: object) -> None:
         acts.describe(details)
 
 
-def describe_changed_settings(owner: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """Say which settings of a topic or of agents the request changes: their names, not their values."""
-    if names := sorted(name for name in {*before, *after} if before.get(name) != after.get(name)):
-        describe_acts(f"{owner}: {', '.join(names)}")
+def describing(owner: str, change: SettingsChange) -> SettingsChange:
+    """A change of the settings of a topic or of agents that says which settings it changes: their names, not their
+    values."""
+
+    def described(before: Mapping[str, str]) -> Mapping[str, str]:
+        after = change(before)
+        if names := sorted(name for name in {*before, *after} if before.get(name) != after.get(name)):
+            describe_acts(f"{owner}: {', '.join(names)}")
+        return after
+
+    return described
 
 
 class AuditLog:
