@@ -1,6 +1,7 @@
 """Object WAL: windows, the order of acknowledgement, ambiguous PUTs, seals, truncation, the end."""
 
 import asyncio
+import logging
 
 import pytest
 
@@ -437,7 +438,9 @@ async def test_closing_sends_what_is_queued(bucket: Bucket, clock: ManualClock) 
     await wal.aclose(remove=False)
 
 
-async def test_closing_gives_up_on_a_store_that_is_away(bucket: Bucket, clock: ManualClock) -> None:
+async def test_closing_gives_up_on_a_store_that_is_away(
+    bucket: Bucket, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
     wal = await open_object_wal(bucket, clock, close_s=5)
     await wal.append([entry(0)])
     bucket.is_away = True
@@ -451,6 +454,7 @@ async def test_closing_gives_up_on_a_store_that_is_away(bucket: Bucket, clock: M
     puts = len(bucket.puts)
     await clock.advance(60)
     assert len(bucket.puts) == puts
+    assert [line for line in caplog.records if line.levelno >= logging.ERROR] == [], "an incomplete close is no failure"
 
 
 async def test_closing_that_is_cancelled_leaves_nobody_waiting_and_nothing_running(bucket: Bucket) -> None:

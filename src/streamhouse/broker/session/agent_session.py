@@ -303,7 +303,6 @@ class AgentSession:
 
     async def _watch_wal(self) -> None:
         failure = await self.wal.wait_failed()
-        log.error("write-ahead log failed", extra={"session": self.session.session_id, "why": str(failure)})
         if isinstance(failure, SessionSealed):  # other agents recover the session
             self._end(SessionLost(self.session.session_id, why=str(failure)))
         else:

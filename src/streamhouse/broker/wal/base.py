@@ -245,11 +245,18 @@ class WalState:
 
     def fail(self, error: Exception) -> bool:
         """Note a failure; returns whether it is the first."""
+        if not self.abandon(error):
+            return False
+        self._has_failed.set()
+        log.error("write-ahead log failed", extra={"session": self._session, "why": str(error)})
+        return True
+
+    def abandon(self, error: Exception) -> bool:
+        """Reject appends with `error`, without the alarm of a failure: the log is closed before all is durable.
+        Returns False if the log had failed before."""
         if self.error is not None:
             return False
         self.error, self.is_over = error, True
-        self._has_failed.set()
-        log.error("wal failed", extra={"session": self._session, "why": str(error)})
         return True
 
     def close(self) -> None:

@@ -259,19 +259,25 @@ class ObjectWal:
 
     def _fail(self, error: Exception) -> None:
         """End the log: all waiting appends fail, and nothing is retried."""
-        if not self._ending.fail(error):
-            return
+        if self._ending.fail(error):
+            failed = AppendFailed(f"write-ahead log failed; session={self._session} why={error}")
+            self._drop_waiting(error if isinstance(error, AppendFailed) else failed)
+
+    def _abandon(self) -> None:
+        """Fail the appends that are not durable when the log is closed."""
+        error = AppendFailed(f"write-ahead log was closed before all was durable; session={self._session}")
+        if self._ending.abandon(error):
+            self._drop_waiting(error)
+
+    def _drop_waiting(self, error: Exception) -> None:
         waiting = (*self._unacknowledged, *self._queue)
         self._unacknowledged.clear()
         self._queue.clear()
         self._pending_bytes = 0
         for upload in self._uploads:
             upload.cancel()
-        why = error
-        if not isinstance(error, AppendFailed):
-            why = AppendFailed(f"write-ahead log failed; session={self._session} why={error}")
         for window in waiting:
-            fail_quietly(window.commit, why)
+            fail_quietly(window.commit, error)
 
     # --- deleting objects
 
@@ -314,7 +320,7 @@ class ObjectWal:
             await self._finish_queue()
         finally:
             if self._unacknowledged or self._queue:
-                self._fail(AppendFailed(f"write-ahead log was closed before all was durable; session={self._session}"))
+                self._abandon()
             await self._stop()
         if remove:
             # Only our own objects: above them there may be a seal.
