@@ -1,4 +1,5 @@
-"""Writes deploy/monitoring/*.json: Grafana's dashboards, from the panels in panels.yaml.
+"""Writes what is generated in deploy/monitoring: Grafana's dashboards (*.json) from the panels in panels.yaml, and the
+alert rules of alerts.yaml as an object of the Prometheus operator.
 
     python -m tools.dashboards
 
@@ -14,11 +15,14 @@ from typing import Any, Final
 import yaml
 
 FOLDER: Final = Path(__file__).parents[1] / "deploy" / "monitoring"
+PROMETHEUS_RULE: Final = FOLDER / "prometheus-rule.yaml"
+WRAP: Final = 120
 WIDTH, HEIGHT, COLUMNS = 12, 8, 24
 SCHEMA_VERSION: Final = 39
 
 
 DASHBOARDS: Final[dict[str, Any]] = yaml.safe_load((FOLDER / "panels.yaml").read_text())
+ALERTS: Final[dict[str, Any]] = yaml.safe_load((FOLDER / "alerts.yaml").read_text())
 
 
 def dashboard(name: str) -> dict[str, Any]:
@@ -59,10 +63,22 @@ def text_of(name: str) -> str:
     return json.dumps(dashboard(name), indent=2) + "\n"
 
 
+def prometheus_rule() -> str:
+    manifest = {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {"name": "streamhouse"},
+        "spec": ALERTS,
+    }
+    text: str = yaml.safe_dump(manifest, sort_keys=False, width=WRAP)
+    return f"# Generated from alerts.yaml by `make docs`.\n{text}"
+
+
 def main() -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name in DASHBOARDS:
         (FOLDER / f"{name}.json").write_text(text_of(name))
+    PROMETHEUS_RULE.write_text(prometheus_rule())
     return 0
 
 

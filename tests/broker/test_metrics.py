@@ -7,7 +7,8 @@ from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.metrics import BrokerMetrics
-from streamhouse.config import FetchSettings
+from streamhouse.config import AgentSettings, FetchSettings
+from streamhouse.model.names import TopicPartition
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import ORDERS, World, batch, current, fetch, produce
 
@@ -22,6 +23,9 @@ class Page:
     def __call__(self, name: str, cache: str | None = None) -> float | None:
         labels = {"cache": cache} if cache is not None else {}
         return self._registry.get_sample_value(f"streamhouse_{name}", labels)
+
+    def of_topic(self, name: str, topic: str) -> float | None:
+        return self._registry.get_sample_value(f"streamhouse_topic_{name}", {"topic": topic})
 
 
 async def read_twice(world: World) -> tuple[Broker, Page]:
@@ -87,3 +91,22 @@ async def test_a_tier_that_was_turned_off_shows(make_world: MakeWorld, tmp_path:
     broker.reader.disk._turn_off(OSError(errno.EIO, "trouble"))
     assert (page("disk_cache_on"), page("disk_cache_errors_total")) == (0, 1)
     await broker.reader.aclose()
+
+
+async def test_topics_beyond_the_limit_are_counted_together_until_one_is_deleted(make_world: MakeWorld) -> None:
+    world = await make_world(agent=AgentSettings(max_metric_topics=1))
+    payments = TopicPartition("payments", 0)
+    broker = await world.start_with(ORDERS, payments)
+    page = Page(broker)
+    size_bytes = len(batch(b"x", b"y"))
+    for name in (ORDERS, payments, payments):
+        await produce(broker, batch(b"x", b"y"), name)
+    assert (await fetch(broker, 0)).records
+    names = ("appended_records_total", "appended_bytes_total", "fetched_bytes_total", "retained_offsets", "partitions")
+    assert [page.of_topic(name, "orders") for name in names] == [2, size_bytes, size_bytes, 2, 1]
+    assert [page.of_topic(name, "(others)") for name in names] == [4, 2 * size_bytes, 0, 4, 1]
+    assert page.of_topic("appended_bytes_total", "payments") is None
+    await broker.delete_topic(await broker.catalog.find("orders"))
+    assert page.of_topic("appended_bytes_total", "orders") is None
+    await produce(broker, batch(b"x", b"y"), payments)
+    assert page.of_topic("appended_bytes_total", "payments") == size_bytes

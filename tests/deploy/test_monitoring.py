@@ -9,10 +9,10 @@ import yaml
 
 from streamhouse.config import AgentSettings, GrpcSettings, HttpSettings, KafkaSettings, Settings
 from tests.wire.http.conftest import running
-from tools.dashboards import DASHBOARDS, FOLDER, dashboard, text_of
+from tools.dashboards import ALERTS, DASHBOARDS, FOLDER, PROMETHEUS_RULE, dashboard, prometheus_rule, text_of
 
 ROOT = Path(__file__).parents[2]
-ALERTS = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"][0]["rules"]
+RULES = ALERTS["groups"][0]["rules"]
 QUERIES = [query for name in DASHBOARDS for panel in dashboard(name)["panels"] for query in panel["targets"]]
 METRIC = re.compile(r"\b(?:streamhouse|kafka|process)_[a-z0-9_]+")
 
@@ -23,6 +23,16 @@ def test_the_files_are_what_the_tool_writes(name: str) -> None:
     panels = json.loads(text_of(name))["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     assert all(panel["description"] for panel in panels)
+
+
+def test_kubernetes_gets_the_same_dashboards_and_rules() -> None:
+    assert PROMETHEUS_RULE.read_text() == prometheus_rule(), "run: python -m tools.dashboards"
+    assert yaml.safe_load(prometheus_rule())["spec"] == ALERTS
+    kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
+    [dashboards] = kustomization["configMapGenerator"]
+    assert dashboards["files"] == [f"{name}.json" for name in DASHBOARDS]
+    assert kustomization["generatorOptions"]["labels"] == {"grafana_dashboard": "1"}
+    assert kustomization["resources"] == [PROMETHEUS_RULE.name]
 
 
 async def test_every_query_names_metrics_that_an_agent_has(tmp_path: Path) -> None:
@@ -38,7 +48,7 @@ async def test_every_query_names_metrics_that_an_agent_has(tmp_path: Path) -> No
     known = {name + end for name, kind in kinds.items() for end in _ends(kind)}
     requests = {
         name
-        for query in [*(each["expr"] for each in QUERIES), *(rule["expr"] for rule in ALERTS)]
+        for query in [*(each["expr"] for each in QUERIES), *(rule["expr"] for rule in RULES)]
         for name in METRIC.findall(query)
     }
     assert len(requests) > 30
@@ -51,5 +61,5 @@ def _ends(kind: str) -> tuple[str, ...]:
 
 def test_every_alert_has_its_runbook() -> None:
     page = (ROOT / "docs" / "monitoring.md").read_text()
-    assert [rule["alert"] for rule in ALERTS] == re.findall(r"^### (\w+)$", page, re.MULTILINE)
-    assert all(rule["labels"]["severity"] in ("warning", "critical") for rule in ALERTS)
+    assert [rule["alert"] for rule in RULES] == re.findall(r"^### (\w+)$", page, re.MULTILINE)
+    assert all(rule["labels"]["severity"] in ("warning", "critical") for rule in RULES)

@@ -441,7 +441,9 @@ class Broker:
     ) -> list[FetchResult]:
         await self._open_partitions.open_many([item.name for item in fetches])
         results = await self._fetcher.fetch(fetches, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
-        self.traffic.fetched(size_bytes=sum(item.size_bytes for item in results))
+        for item in results:
+            if item.records:
+                self.traffic.fetched(item.name.topic, size_bytes=item.size_bytes)
         return results
 
     async def earliest(self, name: TopicPartition) -> OffsetResult:

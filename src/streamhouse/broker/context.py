@@ -54,7 +54,7 @@ def build_context(dependencies: Dependencies, *, on_settings_changed: Callable[[
     )
     return BrokerContext(
         dependencies=dependencies,
-        traffic=TrafficCounters(),
+        traffic=TrafficCounters(max_topics=dependencies.settings.agent.max_metric_topics),
         budget=budget,
         decoder=decoder,
         reader=reader,

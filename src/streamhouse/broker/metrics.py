@@ -7,6 +7,7 @@ Nothing here runs on the hot path: a scrape reads attributes.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -14,10 +15,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.partition.backpressure import TopicTraffic
+from streamhouse.broker.partition.log import PartitionLog
 from streamhouse.broker.segments.block_cache import CacheCounters
 from streamhouse.broker.wal.base import WalRequestStats
 from streamhouse.model.group_lag import GroupLag
 
+OTHER_TOPICS: Final = "(others)"
+"""The label of topics beyond the limit; no topic can have this name."""
 PIPELINE_GAUGES: Final = {
     "lag_records": "Records that a pipeline's topics hold beyond it.",
     "processed_rate": "Rows that a pipeline processes in a second.",
@@ -39,6 +44,7 @@ class BrokerMetrics(Collector):
         yield from self._caches()
         yield from self._disk()
         yield from self._partitions()
+        yield from self._topics()
         yield from group_lag_metrics(self._broker.group_lag.lags, limit=self._broker.settings.groups.max_lag_partitions)
 
     def describe(self) -> Iterable[Metric]:
@@ -236,6 +242,52 @@ class BrokerMetrics(Collector):
         yield GaugeMetricFamily("streamhouse_open_partitions", "Partitions that this agent leads.", opened)
         ready = 0 if self._broker.not_ready() else 1
         yield GaugeMetricFamily("streamhouse_ready", "1 when the agent should get traffic.", ready)
+
+    def _topics(self) -> Iterable[Metric]:
+        """By topic: of at most `agent.max_metric_topics`, the others together."""
+        traffic = self._broker.traffic
+        traffic.keep(self._broker.catalog.knows)
+        by_topic = {**traffic.by_topic, OTHER_TOPICS: traffic.others}
+        yield _by_topic("appended_records", "Records placed into logs.", by_topic, lambda each: each.appended_records)
+        yield _by_topic(
+            "appended_bytes", "Bytes of batches placed into logs.", by_topic, lambda each: each.appended_bytes
+        )
+        yield _by_topic(
+            "fetched_bytes", "Bytes of batches handed to readers.", by_topic, lambda each: each.fetched_bytes
+        )
+        yield from open_log_metrics(self._open_logs(), limit=self._broker.settings.agent.max_metric_topics)
+
+    def _open_logs(self) -> Iterable[PartitionLog]:
+        agent_session = self._broker.agent_session
+        return agent_session.logs if agent_session is not None else ()
+
+
+def open_log_metrics(logs: Iterable[PartitionLog], *, limit: int) -> Iterable[Metric]:
+    """Of the open partitions of this agent: their number, and the offsets that they retain, by topic."""
+    partitions, retained = Counter[str](), Counter[str]()
+    for log in logs:
+        topic = log.name.topic
+        if topic not in partitions and len(partitions) - (OTHER_TOPICS in partitions) >= limit:
+            topic = OTHER_TOPICS
+        partitions[topic] += 1
+        retained[topic] += log.high_watermark - log.log_start
+    for name, about, values in (
+        ("partitions", "Partitions of a topic that this agent leads.", partitions),
+        ("retained_offsets", "Offsets from the log start to the high watermark, in those partitions.", retained),
+    ):
+        gauge = GaugeMetricFamily(f"streamhouse_topic_{name}", about, labels=["topic"])
+        for topic, value in values.items():
+            gauge.add_metric([topic], value)
+        yield gauge
+
+
+def _by_topic(
+    name: str, about: str, topics: Mapping[str, TopicTraffic], value: Callable[[TopicTraffic], int]
+) -> CounterMetricFamily:
+    counter = CounterMetricFamily(f"streamhouse_topic_{name}", about, labels=["topic"])
+    for topic, traffic in topics.items():
+        counter.add_metric([topic], value(traffic))
+    return counter
 
 
 def _wal_costs(costs: WalRequestStats) -> Iterable[Metric]:

@@ -19,6 +19,9 @@ class AgentSettings(Section, frozen=True, kw_only=True):
     log_level: Annotated[Literal["debug", "info", "warning", "error"], about("lowest log level that is written")] = (
         "info"
     )
+    max_metric_topics: Annotated[
+        int, about("topics that have metrics of their own; further ones are counted together, as `(others)`", ge=0)
+    ] = 1000
 
     @property
     def longest_stop_s(self) -> float:

@@ -108,6 +108,10 @@ class TopicCatalog:
         """The topic in the cache, whatever the cache's age."""
         return self._by_id.get(topic_id)
 
+    def knows(self, name: str) -> bool:
+        """Whether a topic of this name is in the cache, whatever the cache's age."""
+        return name in self._by_name
+
     def name_of(self, partition: PartitionId) -> TopicPartition | PartitionId:
         """The name of a partition, for display; its id if the topic isn't in the cache."""
         topic = self._by_id.get(partition.topic_id)

@@ -12,11 +12,12 @@ freeze, so that commits cannot starve producers.
 `ResponseBudget` limits the records that were read for clients and are still in memory. A response is cut, never
 delayed, so that a slow client cannot stop a fast one.
 
-`TrafficCounters` counts what passes through the broker, per batch.
+`TrafficCounters` counts what passes through the broker, per batch, in all and by topic.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from streamhouse.clock import Clock
@@ -210,22 +211,66 @@ class ResponseBudget:
         return after_bytes
 
 
-class TrafficCounters:
-    __slots__ = ("appended_batches", "appended_bytes", "appended_records", "fetched_bytes")
+class TopicTraffic:
+    """What passed through the broker of one topic."""
+
+    __slots__ = ("appended_bytes", "appended_records", "fetched_bytes")
 
     def __init__(self) -> None:
-        self.appended_batches = 0
         self.appended_bytes = 0
         self.appended_records = 0
         self.fetched_bytes = 0
 
     def __repr__(self) -> str:
+        return f"<TopicTraffic appended={self.appended_records} records fetched={self.fetched_bytes >> 20}MiB>"
+
+
+class TrafficCounters:
+    """Counters of the agent, and of at most `max_topics` topics; `others` counts the rest."""
+
+    __slots__ = (
+        "_max_topics",
+        "appended_batches",
+        "appended_bytes",
+        "appended_records",
+        "by_topic",
+        "fetched_bytes",
+        "others",
+    )
+
+    def __init__(self, *, max_topics: int) -> None:
+        self.appended_batches = 0
+        self.appended_bytes = 0
+        self.appended_records = 0
+        self.fetched_bytes = 0
+        self.by_topic: dict[str, TopicTraffic] = {}
+        self.others = TopicTraffic()
+        self._max_topics = max_topics
+
+    def __repr__(self) -> str:
         return f"<TrafficCounters appended={self.appended_records} records fetched={self.fetched_bytes >> 20}MiB>"
 
-    def appended(self, *, records: int, size_bytes: int) -> None:
+    def appended(self, topic: str, *, records: int, size_bytes: int) -> None:
         self.appended_batches += 1
         self.appended_bytes += size_bytes
         self.appended_records += records
+        counters = self._of(topic)
+        counters.appended_bytes += size_bytes
+        counters.appended_records += records
 
-    def fetched(self, *, size_bytes: int) -> None:
+    def fetched(self, topic: str, *, size_bytes: int) -> None:
         self.fetched_bytes += size_bytes
+        self._of(topic).fetched_bytes += size_bytes
+
+    def keep(self, is_known: Callable[[str], bool]) -> None:
+        """Forget topics that were deleted, so that others have counters of their own."""
+        for topic in [topic for topic in self.by_topic if not is_known(topic)]:
+            del self.by_topic[topic]
+
+    def _of(self, topic: str) -> TopicTraffic:
+        counters = self.by_topic.get(topic)
+        if counters is None:
+            if len(self.by_topic) >= self._max_topics:
+                return self.others
+            counters = self.by_topic[topic] = TopicTraffic()
+        return counters

@@ -251,7 +251,7 @@ class AppendService:
             self._gap_guard.appended(opened.name, header)
         if pending.commit is not None:
             self._budget.take(len(data))
-            self._traffic.appended(records=header.record_count, size_bytes=len(data))
+            self._traffic.appended(opened.name.topic, records=header.record_count, size_bytes=len(data))
         return pending
 
     def _is_settling(self, opened: PartitionLog, header: BatchHeader, *, now: float) -> bool:
