@@ -174,7 +174,8 @@ async def test_copied_commands_log_in(address: str, page: Page) -> None:
     assert curl[:4] == ["curl", "-sf", "-u", ADMIN[0]]
     async with httpx.AsyncClient(auth=ADMIN) as http:
         (record,) = (await http.get(curl[4])).json()["records"]
-    environment = {**os.environ, "STREAMHOUSE_USER": ADMIN[0], "STREAMHOUSE_PASSWORD": ADMIN[1]}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("STREAMHOUSE_")}
+    environment = {**inherited, "STREAMHOUSE_USER": ADMIN[0], "STREAMHOUSE_PASSWORD": ADMIN[1]}
     script = await copied("Python")
     running = partial(subprocess.run, env=environment, capture_output=True, text=True, check=False, timeout=60)
     done = await asyncio.to_thread(running, [sys.executable, "-c", script])

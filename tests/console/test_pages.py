@@ -9,10 +9,13 @@ from typing import Any
 import httpx
 import pyarrow
 import pytest
-from playwright.async_api import Page, Route, expect
+from confluent_kafka import Producer
+from playwright.async_api import Browser, Page, Route, expect
 from pyarrow import parquet
 
-from .conftest import HOSTILE, PAGES
+from tests.support.agent import LiveAgent
+
+from .conftest import HOSTILE, PAGES, opened
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -281,7 +284,58 @@ async def test_errors_of_checked_statements_are_shown_with_their_place(origin: s
     await page.goto(f"{origin}/console/sql?text=SELECT 1")
     await page.get_by_role("button", name="Check").click()
     await expect(page.locator(".notice.ok")).to_have_text(re.compile("line 1: nothing wrong"))
-    await expect(page.get_by_role("alert")).to_contain_text("Line 2, column 8: no such column did you mean id")
+    await expect(page.get_by_role("alert")).to_contain_text("Line 2, column 8: no such columnHint: did you mean id")
+
+
+async def test_a_refused_query_has_its_place_and_hint_and_is_saved_as_a_view_when_it_is_right(
+    origin: str, browser: Browser
+) -> None:
+    problem = {"line": 1, "column": 8, "text": "there is no column m", "hint": "there are ms, url"}
+    refusal = {"title": "BadSql", "status": 400, "detail": "there is no column m; line=1", "problems": [problem]}
+    sent: list[str] = []
+
+    async def answer(route: Route) -> None:
+        sent.append(json.loads(route.request.post_data or "")["sql"])
+        if len(sent) == 1:
+            await route.fulfill(status=400, json=refusal)
+        else:
+            rows = {"query_id": "q", "columns": [], "rows": [], "truncated": False, "elapsed_ms": 1.0, "notes": []}
+            await route.fulfill(json=rows)
+
+    async with opened(browser, origin, refusals=(400,)) as page:
+        await page.route("**/v1/sql", answer)
+        await page.goto(f"{origin}/console/sql?text=SELECT m FROM clicks")
+        await page.get_by_role("button", name="Run").click()
+        alert = page.get_by_role("alert")
+        await expect(alert).to_have_text("Line 1, column 8: there is no column mHint: there are ms, url")
+        await page.get_by_role("button", name="Save as…").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_label("As").select_option("view")
+        await dialog.get_by_label("Name").fill("by_url")
+        await dialog.get_by_role("button", name="Save", exact=True).click()
+        await expect(page.locator(".toasts")).to_contain_text("Saved as by_url.")
+    assert sent == ["SELECT m FROM clicks", "CREATE MATERIALIZED VIEW by_url AS\nSELECT m FROM clicks"]
+
+
+async def test_an_open_transaction_is_aborted_after_a_question(agent: LiveAgent, origin: str, page: Page) -> None:
+    producer = Producer({"bootstrap.servers": agent.bootstrap, "transactional.id": "stuck", "log_level": 0})
+    await asyncio.to_thread(producer.init_transactions, 20)
+    producer.begin_transaction()
+    producer.produce("orders", b"never committed", partition=0)
+    assert await asyncio.to_thread(producer.flush, 20) == 0
+    await page.goto(f"{origin}/console/transactions")
+    row = page.get_by_role("row", name="stuck")
+    await expect(row).to_contain_text("Ongoing")
+    await row.get_by_role("button", name="Abort").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("The producer stuck is fenced")
+    await dialog.get_by_role("button", name="Cancel").click()
+    await expect(row).to_contain_text("Ongoing")
+    await row.get_by_role("button", name="Abort").click()
+    await dialog.get_by_role("button", name="Abort").click()
+    await expect(page.locator(".toasts")).to_contain_text("The transaction is aborted.")
+    await expect(row).to_contain_text("Empty")
+    await expect(row.get_by_role("button", name="Abort")).to_be_hidden()
 
 
 async def test_a_plan_is_shown_as_text_and_a_row_of_a_result_as_a_tree(origin: str, page: Page) -> None:

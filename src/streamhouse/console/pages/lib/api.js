@@ -8,6 +8,7 @@ export class ApiError extends Error {
     super(body?.detail ?? body?.message ?? body?.title ?? `HTTP ${status}`);
     this.status = status;
     this.fields = body?.errors ?? [];
+    this.problems = body?.problems ?? []; // of a statement, with their positions
   }
 }
 

@@ -1,5 +1,5 @@
 // Running SQL: one answer, or rows that come for as long as somebody looks; the history of this browser.
-import { get, lines, post, remove } from "./api.js";
+import { ApiError, get, lines, post, remove } from "./api.js";
 
 const HISTORY = "streamhouse.sql.history";
 const KEPT = 50;
@@ -29,7 +29,7 @@ export async function follow(sql, starting, signal, onRow) {
   const id = newId();
   try {
     for await (const row of lines("POST", "/v1/sql", { body: { sql, starting, query_id: id }, signal, reads: isQuery(sql) })) {
-      if (row.error) throw new Error(row.error.detail ?? "The query failed.");
+      if (row.error) throw new ApiError(row.error.status, { detail: "The query failed.", ...row.error });
       if (!onRow(row)) return;
     }
   } finally {

@@ -9,7 +9,7 @@ import { MAX_TICKS, follow, history, isQuery, isStream, knownNames, remember, ru
 import { confirm } from "../ui/dialogs.js";
 import { saveQuery } from "./sql_save.js";
 import { Editor } from "../ui/editor.js";
-import { Action, Card, Choice, Copy, Empty, Failure, Notice, PageHead } from "../ui/parts.js";
+import { Action, Card, Choice, Copy, Empty, Failure, Notice, PageHead, Problem } from "../ui/parts.js";
 import { JsonTree } from "../ui/json_tree.js";
 import { Plot } from "../ui/plot.js";
 import { Table } from "../ui/table.js";
@@ -103,7 +103,7 @@ const Checked = ({ statements }) => html`<${Card} title=${`${plural(statements.l
 // A statement: what it is, and what is wrong with it and where, or the columns of its rows.
 const CheckedStatement = ({ of: { kind, name, line, columns, key, problems, notes } }) => html`<${Notice} kind=${problems.length ? "bad" : "ok"}>
   <strong>${kind || "Not a statement"}${name && html` <code>${name}</code>`}</strong>, line ${line}${problems.length ? "" : ": nothing wrong"}
-  ${problems.map((each, index) => html`<div key=${index}>Line ${each.line}, column ${each.column}: ${each.text}${each.hint && ` ${each.hint}`}</div>`)}
+  ${problems.map((each, index) => html`<${Problem} key=${index} of=${each} />`)}
   ${!problems.length && columns?.length > 0 && html`<div class="small">${columns.map((each, index) => html`${index > 0 && ", "}<code key=${each.name}>${each.name} ${each.type}</code>`)}${key.length > 0 && `; key ${key.join(", ")}`}</div>`}
   ${notes.map((each, index) => html`<div key=${index} class="small">${each}</div>`)}</${Notice}>`;
 
