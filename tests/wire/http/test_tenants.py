@@ -252,6 +252,18 @@ async def test_a_schema_of_another_tenant_decodes_no_records(secure: SecureWorld
     assert "acme_only" in page.text
 
 
+async def test_the_id_of_a_schema_that_another_tenant_deleted_is_unknown(
+    secure: SecureWorld, http: httpx.AsyncClient
+) -> None:
+    await populate(secure, http, "acme")
+    stored = (await http.get("/subjects/orders-value/versions/1", headers=basic(ACME))).json()
+    await http.delete("/subjects/orders-value", headers=basic(ACME))
+    for part in ("", "/schema", "/subjects", "/versions"):
+        path = f"/schemas/ids/{stored['id']}{part}"
+        assert (await http.get(path, headers=basic(BETA))).status_code == 404, path
+        assert (await http.get(path, headers=basic(ACME))).status_code == 200, path
+
+
 async def test_an_error_in_a_stream_has_the_tenants_names(secure: SecureWorld, http: httpx.AsyncClient) -> None:
     await populate(secure, http, "acme")
     answer = await http.get("/v1/topics/nothing/records", headers=basic(ACME))

@@ -95,7 +95,7 @@ class _Ids:
         deleted = call.flag("deleted")
         versions = await self._schemas.versions_of(call.schema_id(), context=call.id_context(), with_deleted=deleted)
         shown = [each for each in versions if call.allows_subject(Operation.READ, each.subject)]
-        if versions and not shown and not await self._is_readable(call, call.schema_id(), call.id_context()):
+        if not shown and not await self._is_readable(call, call.schema_id(), call.id_context()):
             raise UnknownSchema(schema_id=call.schema_id())
         return [{"subject": str(each.subject), "version": each.version} for each in shown]
 
