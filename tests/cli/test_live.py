@@ -120,7 +120,7 @@ def test_a_topic_is_altered_while_it_is_used(live: Live) -> None:
     assert described["configs"]["max.message.bytes"] == "200"
     refused = live("topics", "alter", "changing", "-c", "retention.ms=soon")
     assert refused.stderr.startswith("error: topic setting has a bad value; name=retention.ms value='soon'")
-    assert "has=2 asked=2" in live("topics", "alter", "changing", "-p", "2").stderr
+    assert "has=2 requested=2" in live("topics", "alter", "changing", "-p", "2").stderr
 
 
 def test_a_bad_topic_is_refused_in_words(live: Live) -> None:

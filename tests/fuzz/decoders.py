@@ -76,7 +76,7 @@ class Decoder:
 class _Agreeing(int):
     """A checksum that equals every other."""
 
-    def __call__(self, *_: object) -> "_Agreeing":
+    def __call__(self, *_: object, **__: object) -> "_Agreeing":
         return self
 
     def __eq__(self, other: object) -> bool:

@@ -278,7 +278,7 @@ def blocks_not_checked(patch: Patch) -> None:
 class _Agreeable(int):
     """A checksum that equals every other."""
 
-    def __call__(self, *_: object) -> "_Agreeable":
+    def __call__(self, *_: object, **__: object) -> "_Agreeable":
         return self
 
     def __eq__(self, other: object) -> bool:

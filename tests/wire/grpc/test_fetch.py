@@ -143,5 +143,5 @@ async def test_what_can_not_be_understood_names_the_field(client: Client, reques
 async def test_no_more_partitions_are_read_at_once_than_allowed(start_agent: StartAgent, connect: Connect) -> None:
     client = await connect(await start_agent(grpc__max_positions="3"))
     await client.create("orders", 4)
-    with pytest.raises(Refused, match="INVALID_ARGUMENT: too many partitions; field=positions asked=4 limit=3"):
+    with pytest.raises(Refused, match="INVALID_ARGUMENT: too many partitions; field=positions requested=4 limit=3"):
         await fetched(client, Position(topic="orders"))
