@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from tests.dev.test_cluster import LEASE, LIMIT_S, Running, run, streamhouse
+from tests.dev.test_cluster import LIMIT_S, Running, run, streamhouse
 
 __all__ = ["run"]
 
 PARTITIONS = 6
+LEASE = ("--lease-ttl", "10s")
+"""Nobody dies here: agents keep their leases, however busy the machine is."""
 
 
 class Writer:
