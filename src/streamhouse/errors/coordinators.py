@@ -4,17 +4,23 @@ from streamhouse.errors.base import Rejected, Retriable
 
 
 class NotCoordinator(Retriable):
-    """This agent does not coordinate the group; the client must look up its coordinator again."""
+    """This agent does not coordinate the group, or, without a group, any; the client must look up the coordinator
+    again."""
 
-    def __init__(self, group_id: str, *, why: str) -> None:
-        super().__init__(f"not the group's coordinator; group={group_id!r} why={why}")
+    def __init__(self, group_id: str | None, *, why: str) -> None:
+        what = (
+            "not a coordinator of groups;" if group_id is None else f"not the group's coordinator; group={group_id!r}"
+        )
+        super().__init__(f"{what} why={why}")
 
 
 class CoordinatorLoading(Retriable):
-    """This agent will coordinate the group, but has not loaded it yet; the client may retry."""
+    """This agent will coordinate the group, or, without a group, some, but has not loaded it yet; the client may
+    retry."""
 
-    def __init__(self, group_id: str, *, why: str) -> None:
-        super().__init__(f"the group's coordinator is loading; group={group_id!r} why={why}")
+    def __init__(self, group_id: str | None, *, why: str) -> None:
+        what = "groups are loading;" if group_id is None else f"the group's coordinator is loading; group={group_id!r}"
+        super().__init__(f"{what} why={why}")
 
 
 class CoordinatorUnavailable(Retriable):

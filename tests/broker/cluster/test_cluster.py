@@ -192,6 +192,20 @@ async def test_partitions_that_can_not_be_handed_over_are_said_to_stay(
     assert "partitions stay where they are for now" in [line.message for line in caplog.records]
 
 
+async def test_an_agent_whose_heartbeat_is_late_says_that_and_nothing_about_partitions_and_groups(
+    team: Team, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent, _ = await team.join(), await team.join()
+    await coordinators(team, [f"readers-{number}" for number in range(20)])
+    team.world.metadata.refuse("renew_session", times=1000)
+    lease, groups = team.world.settings.lease, team.world.settings.groups
+    await team.pass_time(lease.usable_s + max(3.0, groups.lag_interval_s))
+    warnings = {line.message for line in caplog.records}
+    assert not current(agent).is_valid
+    assert warnings >= {"the heartbeat is late, leases are not acted on"}
+    assert not warnings & {"partitions stay where they are for now", "group lag not measured, will retry"}
+
+
 async def test_what_a_dead_agent_acknowledged_is_recovered_by_another_within_the_ttl(team: Team) -> None:
     first, second = await team.join(), await team.join()
     await team.topic()

@@ -88,7 +88,8 @@ class LeadershipBalancer:
             except (Unavailable, SessionLost, Stopping) as error:
                 if agent_session.end_reason is not None:  # the end of the session releases all partitions
                     return
-                log.warning("partitions stay where they are for now", extra={"why": str(error)})
+                if agent_session.is_valid:  # else other agents may take over, and the late heartbeat is logged
+                    log.warning("partitions stay where they are for now", extra={"why": str(error)})
             await self._cluster.wait_for_change(self._settings.refresh_s)
 
     async def leave(self, agent_session: AgentSession) -> None:

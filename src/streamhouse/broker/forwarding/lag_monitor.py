@@ -12,7 +12,7 @@ from typing import Final
 from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.forwarding.group_lag import GroupLagReader
 from streamhouse.broker.forwarding.leader_lookup import LocalBroker
-from streamhouse.errors import GroupNotFound, StreamhouseError
+from streamhouse.errors import GroupNotFound, NotCoordinator, StreamhouseError
 from streamhouse.model.group_lag import KEPT_MS, GroupLag, LagHistory, is_flat
 
 log = logging.getLogger(__name__)
@@ -43,6 +43,8 @@ class GroupLagMonitor:
             await self._dependencies.clock.sleep(interval_s)
             try:
                 await self.measure()
+            except NotCoordinator:  # another agent measures
+                continue
             except StreamhouseError as error:
                 log.warning("group lag not measured, will retry", extra={"why": str(error)})
 

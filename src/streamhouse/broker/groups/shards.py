@@ -122,7 +122,7 @@ class Shards:
     def groups(self) -> int:
         return sum(len(shard.groups) for shard in self._held.values())
 
-    def session(self, group_id: str) -> Session:
+    def session(self, group_id: str | None) -> Session:
         """The valid session; raises `NotCoordinator` if there is none."""
         try:
             current_session = self._current_session()
@@ -167,13 +167,13 @@ class Shards:
         the topic of the shards is read from the cache only."""
         try:
             topic = await (self._catalog.find_cached if often else self._catalog.find)(OFFSETS_TOPIC)
-            await self._take("", topic, await self._ours(topic, range(topic.partitions)))
+            await self._take(None, topic, await self._ours(topic, range(topic.partitions)))
         except UnknownTopic:
             return
         except Unavailable as error:
-            raise CoordinatorLoading("", why=str(error)) from None
+            raise CoordinatorLoading(None, why=str(error)) from None
         except SessionLost as error:
-            raise NotCoordinator("", why=str(error)) from None
+            raise NotCoordinator(None, why=str(error)) from None
 
     async def coordinator(self, group_id: str) -> Session:
         """The session that coordinates the group, or should; raises if it is unknown."""
@@ -193,7 +193,7 @@ class Shards:
         """The shards that this agent should hold."""
         if self._alone:
             return list(indexes)
-        own = self.session("").session_id
+        own = self.session(None).session_id
         owners = await self._placement.owners([PartitionId(topic.topic_id, index) for index in indexes])
         return [at.partition for at, owner in owners.items() if owner is not None and owner.session_id == own]
 
@@ -217,7 +217,7 @@ class Shards:
     async def _release_unheld(self) -> None:
         """Release leases of shards that were dropped or could not be loaded: they last as long as the session, so other
         agents could never acquire them."""
-        session_id, held = self.session("").session_id, {shard.partition for shard in self}
+        session_id, held = self.session(None).session_id, {shard.partition for shard in self}
         # Leases of earlier sessions ended with them.
         self._leased = {partition: by for partition, by in self._leased.items() if by == session_id}
         unheld = [partition for partition in self._leased if partition not in held]
@@ -278,7 +278,7 @@ class Shards:
         except TopicExists:
             raise Unavailable("another agent has just created the shards of groups") from None
 
-    async def _take(self, group_id: str, topic: Topic, indexes: Sequence[int]) -> None:
+    async def _take(self, group_id: str | None, topic: Topic, indexes: Sequence[int]) -> None:
         async with self._opening:
             self._topic = topic
             missing = [index for index in indexes if not self._holds(index, topic)]
