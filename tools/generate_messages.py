@@ -36,8 +36,6 @@ UNSERVED: Final = frozenset(
         "DeleteShareGroupOffsets",
         "DescribeQuorum",
         "DescribeShareGroupOffsets",
-        "GetTelemetrySubscriptions",
-        "PushTelemetry",
         "RemoveRaftVoter",
         "ShareAcknowledge",
         "ShareFetch",

@@ -56,7 +56,13 @@ async def test_every_query_names_metrics_that_an_agent_has(tmp_path: Path) -> No
 
 
 def _ends(kind: str) -> tuple[str, ...]:
-    return ("", "_bucket", "_sum", "_count") if kind == "histogram" else ("",)
+    match kind:
+        case "histogram":
+            return ("", "_bucket", "_sum", "_count")
+        case "summary":
+            return ("_sum", "_count")
+        case _:
+            return ("",)
 
 
 def test_every_alert_has_its_runbook() -> None:

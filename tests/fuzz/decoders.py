@@ -21,6 +21,7 @@ import msgspec
 
 from streamhouse.errors import (
     CorruptObject,
+    InvalidRecord,
     InvalidSchema,
     Misconfigured,
     Rejected,
@@ -41,7 +42,9 @@ from streamhouse.wire.kafka import handlers
 from streamhouse.wire.kafka.codec import MalformedMessage
 from streamhouse.wire.kafka.context import CloseConnection
 from streamhouse.wire.kafka.framing import decode_request
+from streamhouse.wire.kafka.otlp_metrics import read_points
 from tests.fuzz.frames import corpus as frames
+from tests.wire.kafka.otlp import pushed_metrics
 
 LIMIT_BYTES: Final = 1 << 20
 MAX_BYTES: Final = 4_096
@@ -283,6 +286,7 @@ DECODERS: Final[Mapping[str, Decoder]] = {
         checked=(batch,),
     ),
     "groups": Decoder(read=read_group, refuses=(), examples=lambda: [struct.pack(">hih1si", 0, 1, 1, b"t", 0)]),
+    "metrics": Decoder(read=read_points, refuses=(InvalidRecord,), examples=lambda: [pushed_metrics()]),
     "bodies": Decoder(read=read_body, refuses=(ValueError, Unprocessable), examples=bodies),
     "schemas": Decoder(read=read_schema, refuses=(InvalidSchema, UnicodeDecodeError), examples=schemas),
     "sql": Decoder(read=lambda data: parse_all(data.decode()), refuses=(UnicodeDecodeError,), examples=statements),

@@ -106,6 +106,19 @@ class KafkaSettings(Section, frozen=True, kw_only=True):
     slow_reader_timeout_s: Annotated[
         float, about("time without reading pending responses after which a client's connection is closed", gt=0)
     ] = 60.0
+    client_metrics: Annotated[
+        str,
+        about(
+            "prefixes of the metrics that clients are asked to push (KIP-714), separated by commas, such as "
+            "org.apache.kafka.producer.; * for all; empty: none"
+        ),
+    ] = ""
+    client_metrics_interval_s: Annotated[
+        float, about("interval in which clients push their metrics", ge=0.1, le=86_400)
+    ] = 60.0
+    client_metrics_series: Annotated[
+        int, about("client metrics kept, each of one kind of client software; further ones are left out", gt=0)
+    ] = 1000
 
 
 class HttpSettings(Section, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
-from streamhouse.clock import SystemClock
+from streamhouse.clock import Ids, SystemClock
 from streamhouse.config import KafkaSettings, SecuritySettings, Settings
 from streamhouse.config.fields import Address
 from streamhouse.config.listener_spec import DEFAULT_NAME, ListenerSpec
@@ -26,6 +26,7 @@ from streamhouse.model.access import (
 from streamhouse.model.needs import Need, Right
 from streamhouse.wire.kafka import handlers
 from streamhouse.wire.kafka.api_registry import APIS, Api
+from streamhouse.wire.kafka.client_metrics import ClientMetrics
 from streamhouse.wire.kafka.client_software import UNNAMED
 from streamhouse.wire.kafka.context import CloseConnection, Context, KafkaMetrics, PendingResponse
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -65,6 +66,8 @@ SELF_SERVICE: Final = frozenset(
         "RenewDelegationToken",
         "ExpireDelegationToken",
         "DescribeDelegationToken",
+        "GetTelemetrySubscriptions",
+        "PushTelemetry",
     }
 )
 """Open to everybody, or about what the caller itself has."""
@@ -123,7 +126,9 @@ async def ask(broker: Broker, api: Api, version: int, caller: Caller) -> Respons
         ),
         advertised=Address("127.0.0.1", 1),
         cluster_id="a-cluster",
-        metrics=KafkaMetrics(CollectorRegistry()),
+        metrics=KafkaMetrics(
+            CollectorRegistry(), ClientMetrics(KafkaSettings(client_metrics="*"), SystemClock(), Ids())
+        ),
         retain=lambda _: None,
         software=UNNAMED,
         set_software=lambda _: None,

@@ -21,9 +21,3 @@ async def test_an_empty_request_is_answered_in_every_version(client: Client, key
 @pytest.mark.parametrize("key", KEYS)
 def test_every_version_that_kafka_has_is_served(key: int) -> None:
     assert (APIS[key].first, APIS[key].last) == (REQUESTS[key].min_version, REQUESTS[key].max_version)
-
-
-async def test_what_kafka_offers_only_with_a_plugin_is_not_offered(client: Client) -> None:
-    answer = await client.call(ApiVersionsRequest(), ApiVersionsResponse, 0)
-    offered = {api.api_key for api in answer.api_keys}
-    assert offered.isdisjoint({71, 72})  # client telemetry

@@ -33,7 +33,6 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
         "groups are of the classic kind: with `group.protocol=consumer` Java fails and librdkafka reads nothing": (
             "ConsumerGroupHeartbeat",
         ),
-        "as Kafka does where no plugin takes the clients' metrics": ("GetTelemetrySubscriptions", "PushTelemetry"),
         "no share groups": (
             "ShareGroupHeartbeat",
             "ShareGroupDescribe",

@@ -29,6 +29,7 @@ from streamhouse.model.cluster import Session
 from streamhouse.model.names import TopicId
 from streamhouse.model.tenant import NOWHERE, cluster_id_of, unqualified
 from streamhouse.model.topic import Topic
+from streamhouse.wire.kafka.client_metrics import ClientMetrics
 from streamhouse.wire.kafka.client_software import ClientSoftware
 from streamhouse.wire.kafka.errors import ErrorCode, error_code
 from streamhouse.wire.kafka.sasl.login import Login
@@ -64,7 +65,8 @@ class KafkaMetrics(Collector):
     """The metrics of a server. Those that every request changes are plain numbers, which are read when somebody asks: a
     counter of the library has a lock, and costs ten times as much."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, clients: ClientMetrics) -> None:
+        self.clients = clients
         self.bytes_in = 0
         self.bytes_out = 0
         self.errors = Counter("streamhouse_kafka_errors", "error codes in answers", ["api", "error"], registry=registry)
@@ -108,6 +110,7 @@ class KafkaMetrics(Collector):
         yield seconds
         yield CounterMetricFamily("streamhouse_kafka_received_bytes", "bytes of requests", value=self.bytes_in)
         yield CounterMetricFamily("streamhouse_kafka_sent_bytes", "bytes of answers", value=self.bytes_out)
+        yield from self.clients.collect()
 
 
 class CloseConnection(Rejected):

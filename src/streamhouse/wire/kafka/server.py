@@ -15,10 +15,11 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from streamhouse.broker.broker import Broker
-from streamhouse.clock import Clock
+from streamhouse.clock import Clock, Ids
 from streamhouse.config import Address, KafkaSettings
 from streamhouse.wire.client_limits import ConnectionLimits, FailedLogins, RejectionBackoff
 from streamhouse.wire.kafka import handlers
+from streamhouse.wire.kafka.client_metrics import ClientMetrics
 from streamhouse.wire.kafka.connection import Connection, ServerState
 from streamhouse.wire.kafka.connection_limits import InflightBytes, PinnedFrames, check_interval_s, find_close_reason
 from streamhouse.wire.kafka.context import KafkaMetrics
@@ -73,7 +74,7 @@ class KafkaServer:
             settings=settings,
             broker=broker,
             clock=clock,
-            metrics=KafkaMetrics(registry),
+            metrics=KafkaMetrics(registry, ClientMetrics(settings, clock, Ids())),
             inflight=inflight,
             pinned=PinnedFrames(inflight),
             large=LargeMessages(max_elements=settings.max_request_elements),

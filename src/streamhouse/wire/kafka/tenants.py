@@ -104,6 +104,7 @@ _BY_NAME: Final[Mapping[str, Kind]] = {
             "rack",
             "rack_id",
             "reason",
+            "requested_metrics",
             "resource_name_filter",  # of access rules
             "state_filters",
             "states_filter",

@@ -6,6 +6,7 @@ Behaviour   the first request of every client; needs no other one before it
             names of client software that Kafka rejects get INVALID_REQUEST; others are stored for Metadata
             one feature is offered, transaction.version, and it is at 2: clients that know it give each transaction an
             epoch of its own, and leave it to Produce and TxnOffsetCommit to begin transactions (KIP-890)
+            client metrics (KIP-714) are only offered where kafka.client_metrics asks for some
 Left out    features that could be turned off
             v5, by which clients say which broker they expect (KIP-1242): for a while after an agent's death its id
             leads to a living one
@@ -34,6 +35,7 @@ ZERO_SINCE: Final = 4
 TRANSACTIONS: Final = "transaction.version"
 TRANSACTIONS_LEVEL: Final = 2
 FEATURES_EPOCH: Final = 0
+TELEMETRY: Final = frozenset({71, 72})
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -41,7 +43,7 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 async def handle(context: Context, request: ApiVersionsRequest) -> HandlerResult:
     if not APIS[request.api_key].handles(context.version):
         return ApiVersionsResponse(
-            error_code=context.count_error(ErrorCode.UNSUPPORTED_VERSION), api_keys=served_versions()
+            error_code=context.count_error(ErrorCode.UNSUPPORTED_VERSION), api_keys=served_versions(context)
         )
     if context.version >= NAMED_SINCE:
         if not _is_named(request):
@@ -49,7 +51,7 @@ async def handle(context: Context, request: ApiVersionsRequest) -> HandlerResult
         name, version = request.client_software_name[:MAX_CHARS], request.client_software_version[:MAX_CHARS]
         context.set_software(ClientSoftware(name, version))
     return ApiVersionsResponse(
-        api_keys=served_versions(),
+        api_keys=served_versions(context),
         supported_features=[
             SupportedFeatureKey(
                 name=TRANSACTIONS,
@@ -66,9 +68,13 @@ async def handle(context: Context, request: ApiVersionsRequest) -> HandlerResult
     )
 
 
-def served_versions() -> list[ApiVersion]:
+def served_versions(context: Context) -> list[ApiVersion]:
+    """Without those of client metrics where nobody wants them: clients ask again and again what to push."""
+    hidden = frozenset() if context.metrics.clients.is_on else TELEMETRY
     return [
-        ApiVersion(api_key=key, min_version=api.advertised, max_version=api.last) for key, api in sorted(APIS.items())
+        ApiVersion(api_key=key, min_version=api.advertised, max_version=api.last)
+        for key, api in sorted(APIS.items())
+        if key not in hidden
     ]
 
 

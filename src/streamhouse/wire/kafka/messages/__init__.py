@@ -44,6 +44,7 @@ from streamhouse.wire.kafka.messages.end_txn import EndTxnRequest
 from streamhouse.wire.kafka.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from streamhouse.wire.kafka.messages.fetch import FetchRequest
 from streamhouse.wire.kafka.messages.find_coordinator import FindCoordinatorRequest
+from streamhouse.wire.kafka.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from streamhouse.wire.kafka.messages.heartbeat import HeartbeatRequest
 from streamhouse.wire.kafka.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from streamhouse.wire.kafka.messages.init_producer_id import InitProducerIdRequest
@@ -60,6 +61,7 @@ from streamhouse.wire.kafka.messages.offset_delete import OffsetDeleteRequest
 from streamhouse.wire.kafka.messages.offset_fetch import OffsetFetchRequest
 from streamhouse.wire.kafka.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from streamhouse.wire.kafka.messages.produce import ProduceRequest
+from streamhouse.wire.kafka.messages.push_telemetry import PushTelemetryRequest
 from streamhouse.wire.kafka.messages.renew_delegation_token import RenewDelegationTokenRequest
 from streamhouse.wire.kafka.messages.sasl_authenticate import SaslAuthenticateRequest
 from streamhouse.wire.kafka.messages.sasl_handshake import SaslHandshakeRequest
@@ -123,6 +125,8 @@ REQUESTS: Final[Mapping[int, type[Request]]] = MappingProxyType(
         65: DescribeTransactionsRequest,
         66: ListTransactionsRequest,
         69: ConsumerGroupDescribeRequest,
+        71: GetTelemetrySubscriptionsRequest,
+        72: PushTelemetryRequest,
         74: ListConfigResourcesRequest,
         75: DescribeTopicPartitionsRequest,
     }
@@ -134,8 +138,6 @@ UNSERVED: Final[Mapping[int, str]] = MappingProxyType(
         57: "UpdateFeatures",
         64: "UnregisterBroker",
         68: "ConsumerGroupHeartbeat",
-        71: "GetTelemetrySubscriptions",
-        72: "PushTelemetry",
         76: "ShareGroupHeartbeat",
         77: "ShareGroupDescribe",
         78: "ShareFetch",
