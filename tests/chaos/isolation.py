@@ -45,7 +45,7 @@ def settings_of(bootstrap: str, level: str) -> dict[str, Any]:
 
 
 class LibrdkafkaReader(threading.Thread):
-    """Reads from zero and follows, or ends at the end and begins anew."""
+    """Reads from zero and follows, or stops at the end and starts over."""
 
     def __init__(self, history: History, now: Callable[[], float], bootstrap: str, *, follows: bool) -> None:
         super().__init__(name=FOLLOWER if follows else "rereader", daemon=True)

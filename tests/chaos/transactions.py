@@ -96,7 +96,7 @@ class Deal:
 
 
 class Seen(NamedTuple):
-    """What a reader of committed records was given; one that begins anew has another name."""
+    """What a reader of committed records was given; one that starts over has another name."""
 
     at: float
     reader: str

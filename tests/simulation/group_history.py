@@ -347,7 +347,7 @@ class GroupHistory:
         return not all(self._may_be_gone(register, self._now + 1) for register in registers)
 
     def _look_for(self, group_id: str) -> None:
-        """A group that nobody is in, and that has nothing committed any more, may be forgotten: then it begins anew."""
+        """A group that nobody is in, and that has nothing committed any more, may be forgotten: then it starts over."""
         members = self.of(group_id)
         if (drops := self._drops(group_id)) != members.drops:
             members.begin_anew(drops)

@@ -178,7 +178,7 @@ class Transactor(Client):
         self.hang_up(politely=politely)
 
     async def _give_up(self, transaction: Transaction) -> None:
-        """Something of it failed: abort it, if it can be, and begin anew."""
+        """Something of it failed: abort it, if it can be, and start over."""
         transaction.is_over = True
         if self.chance.random() < 0.5:
             await self._end(transaction, commit=False, is_patient=False)

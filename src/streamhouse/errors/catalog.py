@@ -286,7 +286,7 @@ class CheckpointMismatch(Rejected):
     def __init__(self, target: str, *, batch: int, last: int, committed: str | None, now: str | None) -> None:
         super().__init__(
             f"the checkpoint is older than what was committed; target={target} batch={batch} committed_batch={last}"
-            f" committed={_short(committed)} now={_short(now)} do=restore the newest checkpoint, or begin anew"
+            f" committed={_short(committed)} now={_short(now)} do=restore the newest checkpoint, or start over"
             " (pipelines restart NAME --from …; in other jobs a new checkpointLocation)"
         )
 

@@ -31,7 +31,7 @@ def test_the_owner_commits(monkeypatch: pytest.MonkeyPatch, owner: object) -> No
     ("status", "body", "why"),
     [
         (404, {}, "it was dropped"),
-        (200, {"query_id": "another", "owner": None}, "it began anew"),
+        (200, {"query_id": "another", "owner": None}, "it started over"),
         (200, {"query_id": "q", "owner": {"epoch": 4}}, "its owner has epoch 4"),
     ],
 )

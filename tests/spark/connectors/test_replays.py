@@ -26,7 +26,7 @@ pytestmark = pytest.mark.spark
 
 TARGETS = ("topic append", "view", "iceberg", "postgresql", "files", "topic update", "delta", "parquet")
 NUMBERS = itertools.count()
-NOTICED = r"the checkpoint is older than what was committed; .* do=restore the newest checkpoint, or begin anew"
+NOTICED = r"the checkpoint is older than what was committed; .* do=restore the newest checkpoint, or start over"
 Rows = Callable[[], list[Any]]
 
 

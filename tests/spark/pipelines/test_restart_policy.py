@@ -212,4 +212,4 @@ def test_what_may_not_run_is_failed_until_it_may() -> None:
     subject = PipelineState(refused, backoff=Backoff(), ids=Ids(random.Random(1)), now=0.0)
     assert not subject.is_due(1000.0)
     assert (subject.status(0)["phase"], subject.status(0)["error"]) == ("failed", "nobody owns it")
-    assert refused.version != JOB.version  # so that it is begun anew
+    assert refused.version != JOB.version  # so that it starts over

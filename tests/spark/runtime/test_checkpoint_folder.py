@@ -89,7 +89,7 @@ def test_the_state_of_a_join_has_versions_from_its_beginning() -> None:
 
 def test_the_state_of_a_join_without_versions_is_refused_with_what_to_do() -> None:
     folder = MemoryFolder({"metadata": json.dumps({"id": QUERY}), "offsets/0": OFFSETS})
-    with pytest.raises(Misconfigured, match="do=begin anew: streamhouse pipelines restart v --from earliest"):
+    with pytest.raises(Misconfigured, match="do=start over: streamhouse pipelines restart v --from earliest"):
         check_versions(folder, ("join",), name="v", has_run=False)
     check_versions(folder, (), name="v", has_run=False)
     assert folder.read("versions") is None
@@ -97,7 +97,7 @@ def test_the_state_of_a_join_without_versions_is_refused_with_what_to_do() -> No
 
 def test_the_state_of_a_join_is_that_of_an_earlier_release_also_when_its_first_offsets_are_gone() -> None:
     folder = MemoryFolder({"metadata": json.dumps({"id": QUERY}), "offsets/400": OFFSETS})
-    with pytest.raises(Misconfigured, match="do=begin anew: streamhouse pipelines restart v --from earliest"):
+    with pytest.raises(Misconfigured, match="do=start over: streamhouse pipelines restart v --from earliest"):
         check_versions(folder, ("join",), name="v", has_run=True)
 
 

@@ -68,7 +68,7 @@ class _Loader:
             if filled > MAX_REFERENCES:
                 raise InvalidSchema(f"too many references; limit={MAX_REFERENCES}")
             target = self._documents.find(uri, base, path)
-            # Paths begin anew behind a reference: along a chain of them they would only grow.
+            # Paths start over behind a reference: along a chain of them they would only grow.
             reference.target = schema_nodes.Always() if target is None else self.node(target, uri[:MAX_URI_CHARS])
 
     def check_heights(self) -> None:

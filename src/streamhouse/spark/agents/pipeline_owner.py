@@ -1,7 +1,7 @@
 """Pipeline owner: asks agents before a commit whether the pipeline is still this runner's.
 
 Data path   a target that agents don't write -> **OwnerCheck** -> an agent's HTTP listener
-Owns        what makes a commit come too late: the pipeline was dropped, began anew, or has another owner
+Owns        what makes a commit come too late: the pipeline was dropped, was started over, or has another owner
 Leaves      rejecting commits that start before a new owner's epoch is in the target to the target
 
 Where nobody takes over a dropped pipeline, no epoch is written to its target: only agents know that it is gone.
@@ -47,7 +47,7 @@ class OwnerCheck:
             return
         now = msgspec.json.decode(response.content, type=_Pipeline)
         if now.query_id != self.query_id:
-            raise self._moved("it began anew")
+            raise self._moved("it started over")
         if now.owner is not None and now.owner.epoch != self.epoch:
             raise self._moved(f"its owner has epoch {now.owner.epoch}")
 

@@ -4,7 +4,7 @@ Data path   folders of any file system that Spark knows -> **files** -> rows; ro
 Owns        options of such tables; what would go wrong silently: a folder that another query has written
 Leaves      files, and that each row is in one of them, to Spark
 
-Spark's sink remembers micro-batches in the folder, by number. A query that begins anew counts from 0 again, and would
+Spark's sink remembers micro-batches in the folder, by number. A query that starts over counts from 0 again, and would
 be taken for one that has written all of this before, so it is refused; so is one whose checkpoint was rolled back.
 """
 

@@ -61,7 +61,7 @@ MAX_LINES: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Waits between tries: doubled from `first_s` to `most_s`, begun anew after `healthy_s` without a failure."""
+    """Waits between tries: doubled from `first_s` to `most_s`, starting over after `healthy_s` without a failure."""
 
     first_s: float = 1.0
     most_s: float = 60.0

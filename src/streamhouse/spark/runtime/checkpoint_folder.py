@@ -80,7 +80,7 @@ def check_versions(folder: Folder, state: Sequence[str], *, name: str, has_run: 
     if folder.read(METADATA) is not None and (has_run or folder.read(f"{OFFSETS}/0") is not None):
         raise Misconfigured(
             "the state of its join is from a release that didn't keep which record is the newest of a key;"
-            f" do=begin anew: streamhouse pipelines restart {name} --from earliest"
+            f" do=start over: streamhouse pipelines restart {name} --from earliest"
         )
     folder.write(VERSIONS, "1")
 
