@@ -3,7 +3,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -13,7 +13,10 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from streamhouse.config import HttpSettings
-from streamhouse.errors import Overloaded
+from streamhouse.errors import CorruptBatch, Overloaded
+from streamhouse.format.records import iterate_batch
+from streamhouse.model.record import StoredRecord
+from streamhouse.wire.http.records import topic_reader
 from streamhouse.wire.http.records.streams import MAX_WAITING, WRITTEN, JsonMemory, PageResponse
 
 from .conftest import Site, StartSite
@@ -171,6 +174,31 @@ async def test_a_record_too_large_for_json_is_an_error_and_whatever_is_around_it
         lines = [json.loads(line) async for line in answer.aiter_lines()]
     assert sorted(line["value"] for line in lines[:-1]) == ["a", "d"]
     assert "setting=http.max_record_bytes" in lines[-1]["error"]["detail"]
+
+
+async def test_a_batch_that_can_not_be_decoded_is_an_error_and_whatever_is_around_it_is_read(
+    start_site: StartSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def iterate(batch: memoryview, **limits: int) -> Iterator[StoredRecord]:
+        if b"damaged" in bytes(batch):
+            raise CorruptBatch("compressed records are damaged")
+        yield from iterate_batch(batch, **limits)
+
+    monkeypatch.setattr(topic_reader, "iterate_batch", iterate)
+    site = await with_topic(await start_site(keep_alive_s=0.05), partitions=2)
+    for partition, value in ((0, "a"), (0, "damaged"), (0, "c"), (1, "d")):
+        body = {"records": [{"value": value, "partition": partition}]}
+        assert (await site.http.post(RECORDS, json=body)).status_code == 200
+    async with site.http.stream("GET", RECORDS, headers=LINES) as answer, asyncio.timeout(10):
+        lines = [json.loads(line) async for line in answer.aiter_lines()]
+    assert sorted(line["value"] for line in lines[:-1]) == ["a", "d"]
+    problem = lines[-1]["error"]
+    assert problem["title"] == "CorruptBatch"
+    assert problem["detail"].endswith("partition=orders-0 do=read from offset=2 to go on behind it")
+    one = "/v1/topics/orders/partitions/0/records"
+    assert [each["value"] for each in (await site.http.get(one)).json()["records"]] == ["a"]
+    assert (await site.http.get(one, params={"offset": 1})).json()["detail"] == problem["detail"]
+    assert [each["value"] for each in (await site.http.get(one, params={"offset": 2})).json()["records"]] == ["c"]
 
 
 async def test_records_are_written_as_json_when_there_is_memory_until_their_client_has_them() -> None:

@@ -16,7 +16,13 @@ from typing import Final, NamedTuple
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.partition.batch_decoder import StoredSize, stored_size
 from streamhouse.clock import SystemClock
-from streamhouse.errors import DamagedRecords, OffsetOutOfRange, Retriable, StreamhouseError
+from streamhouse.errors import (
+    CorruptBatch,
+    DamagedRecords,
+    OffsetOutOfRange,
+    Retriable,
+    StreamhouseError,
+)
 from streamhouse.format.batch import Buffer, iter_batches, read_header
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import iterate_batch
@@ -133,35 +139,49 @@ def _split(buffers: Sequence[Buffer], _: int) -> SplitBatches:
 
 
 async def decode_records(broker: Broker, fetched: FetchResult, *, offset: int, limits: Limits) -> DecodedRecords:
-    """The first records from `offset` on. Raises `Overloaded` if the decoder is busy, and `TooLargeForJson` if the
-    first one is larger than may be written: bytes become up to six times as many in JSON."""
+    """The first records from `offset` on. Raises `Overloaded` if the decoder is busy, `CorruptBatch` if the first batch
+    can't be decoded, and `TooLargeForJson` if the first record is larger than may be written: bytes become up to six
+    times as many in JSON."""
     found = await split_batches(broker, fetched)
     max_bytes = broker.settings.http.max_record_bytes
-    work = partial(_decode_records, found.batches, offset, limits, max_bytes, broker.decoder.max_headers)
+    work = partial(_decode_records, fetched.name, found.batches, offset, limits, max_bytes, broker.decoder.max_headers)
     return await broker.decoder.run(found.stored, work, inline_bytes=INLINE_BYTES)
 
 
 def _decode_records(
-    batches: Sequence[memoryview], offset: int, limits: Limits, max_bytes: int, max_headers: int, limit_bytes: int
+    name: TopicPartition,
+    batches: Sequence[memoryview],
+    offset: int,
+    limits: Limits,
+    max_bytes: int,
+    max_headers: int,
+    limit_bytes: int,
 ) -> DecodedRecords:
     records: list[StoredRecord] = []
     size = headers = 0
     for batch in batches:
         in_batch = iterate_batch(batch, limit_bytes=limit_bytes, from_offset=offset, max_headers=max_headers)
-        for record in in_batch:
-            own = size_of(record)
-            headers += len(record.headers)
-            is_beyond = size + own > limits.size_bytes or headers > MAX_HEADERS or own > max_bytes
-            if len(records) >= limits.records or (is_beyond and (records or not limits.at_least_one)):
-                return DecodedRecords(records, record.offset, size, is_full=True)
-            if own > max_bytes:
-                raise TooLargeForJson(
-                    f"a record is too large to be written as JSON; offset={record.offset} bytes={own} limit={max_bytes}"
-                    " setting=http.max_record_bytes do=read it with GET …/batches, or with a Kafka client"
-                )
-            records.append(record)
-            size += own
-        offset = max(offset, read_header(batch).end)
+        end = read_header(batch).end
+        try:
+            for record in in_batch:
+                own = size_of(record)
+                headers += len(record.headers)
+                is_beyond = size + own > limits.size_bytes or headers > MAX_HEADERS or own > max_bytes
+                if len(records) >= limits.records or (is_beyond and (records or not limits.at_least_one)):
+                    return DecodedRecords(records, record.offset, size, is_full=True)
+                if own > max_bytes:
+                    raise TooLargeForJson(
+                        f"a record is too large to be written as JSON; offset={record.offset} bytes={own}"
+                        f" limit={max_bytes} setting=http.max_record_bytes"
+                        " do=read it with GET …/batches, or with a Kafka client"
+                    )
+                records.append(record)
+                size += own
+        except CorruptBatch as error:
+            if records:
+                return DecodedRecords(records, max(offset, records[-1].offset + 1), size, is_full=True)
+            raise CorruptBatch(f"{error}; partition={name} do=read from offset={end} to go on behind it") from None
+        offset = max(offset, end)
     return DecodedRecords(records, offset, size, is_full=False)
 
 
@@ -209,8 +229,8 @@ class TopicReader:
 
     async def read(self, *, limit: int, max_bytes: int, max_wait_s: float) -> AsyncGenerator[PartitionRecords, None]:
         """Available records by partition; empty if none arrive within `max_wait_s`. Raises errors that aren't
-        retriable; an error of a missing or damaged range, or of a record that is too large, only when the other
-        partitions have no more records."""
+        retriable; an error of a missing or damaged range, of a batch that can't be decoded, or of a record that is
+        too large, only when the other partitions have no more records."""
         await self._grow()
         count = len(self.offsets)
         self._turn = (self._turn + 1) % count  # the first partition gets the most
@@ -231,7 +251,7 @@ class TopicReader:
                 continue
             try:
                 piece = await self._piece(item, fetched, limit, max_bytes)
-            except TooLargeForJson as error:
+            except (CorruptBatch, TooLargeForJson) as error:
                 problem = error
                 continue
             self.is_behind |= fetched.high_watermark > (item.offset if piece is None else piece.next_offset)
