@@ -24,7 +24,7 @@ from streamhouse.wire.kafka.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from tests.wire.kafka.talk import Client
+from tests.wire.kafka.talk import Client, request_bytes
 
 EXACT, DEFAULT, ANY = range(3)
 Found = dict[tuple[tuple[str, str | None], ...], dict[str, float]]
@@ -124,6 +124,18 @@ async def test_a_client_above_its_quota_is_not_read_for_a_while_and_told_so(clie
     assert 0.25 < throttle_s <= 0.32  # 13 kB and a header, where 10 kB a second are allowed
     await found(client)
     assert loop.time() - began >= throttle_s - 0.01
+
+
+async def test_requests_that_are_sent_ahead_are_not_read_above_the_quota(client: Client) -> None:
+    assert await alter(client, ("client-id", None), producer_byte_rate=10_000.0) == ErrorCode.NONE
+    part = PartitionProduceData(index=0, records=b"x" * 13_000)
+    request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="!", partition_data=[part])])
+    await client.send_raw(b"".join(request_bytes(request, 9, number) for number in (2, 3)))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    answers = [await client.receive_raw() for _ in range(2)]
+    assert [int.from_bytes(each[:4], "big") for each in answers] == [2, 3]
+    assert loop.time() - began >= 0.29  # 13 kB, where 10 kB a second are allowed
 
 
 async def test_a_client_within_its_quota_does_not_wait(client: Client) -> None:

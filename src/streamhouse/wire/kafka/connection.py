@@ -33,7 +33,14 @@ from streamhouse.wire.client_limits import ConnectionLimits, FailedLogins, Rejec
 from streamhouse.wire.kafka.api_registry import APIS
 from streamhouse.wire.kafka.client_software import UNNAMED, ClientSoftware
 from streamhouse.wire.kafka.connection_limits import REQUESTS_PER_TURN, ConnectionStats, InflightBytes, PinnedFrames
-from streamhouse.wire.kafka.context import CloseConnection, Context, HandlerResult, KafkaMetrics, PendingResponse
+from streamhouse.wire.kafka.context import (
+    CloseConnection,
+    Context,
+    HandlerResult,
+    KafkaMetrics,
+    PendingResponse,
+    asks_as_agent,
+)
 from streamhouse.wire.kafka.framing import (
     SCRATCH_BYTES,
     BadFrame,
@@ -48,7 +55,13 @@ from streamhouse.wire.kafka.sasl.exchanges import LoginOrigin
 from streamhouse.wire.kafka.sasl.login import BEFORE_LOGIN, SASL_AUTHENTICATE, TO_LOG_IN, Login, LoginFailed
 from streamhouse.wire.kafka.schema import Buffer, Response
 from streamhouse.wire.kafka.tenants import REFUSED, enter, leave
-from streamhouse.wire.kafka.throttling import charge_request, charge_response, state_throttle
+from streamhouse.wire.kafka.throttling import (
+    charge_produced,
+    charge_request,
+    charge_response,
+    client_of_produce,
+    state_throttle,
+)
 from streamhouse.wire.listener import OpenListener
 
 log = logging.getLogger(__name__)
@@ -131,6 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         "_is_lost",
         "_is_reading",
         "_listener",
+        "_logged_in_at",
         "_loop",
         "_outbox",
         "_reader",
@@ -179,6 +193,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waits_for_bytes = False
         self._waits_for_admission = False
         self._throttled_until = 0.0
+        self._logged_in_at = 0.0
         """When a client above its quota is read again, by the monotonic clock; 0: it isn't above."""
         self._is_reading = True
         self._is_finished = False
@@ -355,8 +370,19 @@ class Connection(asyncio.BufferedProtocol):
         self._stats.has_sent_request = True
         self._unanswered += 1
         self._received.append(ReceivedRequest(frame, now))
+        if not isinstance(frame, BadFrame) and self.login.caller is not None:
+            self._charge_produced(frame)
         if self._worker is None:
             self._worker = self._loop.create_task(self._process_requests(), name=f"kafka-requests-{self.peer}")
+
+    def _charge_produced(self, frame: bytearray) -> None:
+        """Count a Produce request when it has arrived: a client above its quota may have sent the next ones already,
+        which must not be read."""
+        security = self._server.broker.security
+        if not security.quotas.is_active or (client_id := client_of_produce(frame)) is None:
+            return
+        if not asks_as_agent(self.caller, client_id, security):
+            self._throttle(charge_produced(security.quotas, self.caller, client_id, size_bytes=len(frame)))
 
     def _throttle(self, wait_s: float) -> None:
         """Read nothing of the client for this long."""
@@ -472,7 +498,9 @@ class Connection(asyncio.BufferedProtocol):
             self._on_login_advanced()
         if (quotas := self._server.broker.security.quotas).is_active and not context.is_agent:
             busy_s = self._server.clock.monotonic() - began
-            self._throttle(charge_request(quotas, context.caller, decoded, size_bytes=len(frame), busy_s=busy_s))
+            self._throttle(charge_request(quotas, context.caller, decoded, busy_s=busy_s))
+            if at < self._logged_in_at:  # it was sent before the login was over
+                self._charge_produced(frame)
         is_retained = self._retained_bytes and self._server.pinned.pin(frame, retained_bytes=self._retained_bytes)
         return InFlightRequest(decoded, result, 0 if is_retained else len(frame), at, tenant)
 
@@ -487,6 +515,7 @@ class Connection(asyncio.BufferedProtocol):
     def _on_login_advanced(self) -> None:
         if self.login.caller is not None:
             self._reader.set_limit(self._server.settings.max_request_bytes)
+            self._logged_in_at = self._logged_in_at or self._server.clock.monotonic()
 
     async def _log_in_raw(self, frame: bytearray, at: float) -> InFlightRequest:
         """Take a message of the mechanism that came without a header, after SaslHandshake v0."""

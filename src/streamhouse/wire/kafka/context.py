@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.security.security import Security
 from streamhouse.config import Address
 from streamhouse.errors import AccessDenied, Rejected, StreamhouseError, UnknownTopicId
 from streamhouse.model.access import CLUSTER, Caller, Operation, Resource, ResourceType
@@ -38,6 +39,12 @@ from streamhouse.wire.listener import OpenListener
 
 AGENT: Final = "streamhouse-agent"
 """The client id of agents. It says nothing about rights, except where there is no security at all."""
+
+
+def asks_as_agent(caller: Caller, client_id: str, security: Security) -> bool:
+    """Whether another agent asks: one that has proven it, or, where nobody has to prove anything, that says so."""
+    return caller.is_agent or (client_id == AGENT and security.is_off and not caller.tenant)
+
 
 _BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
@@ -192,10 +199,7 @@ class Context(NamedTuple):
 
     @property
     def is_agent(self) -> bool:
-        """Whether another agent asks: one that has proven it, or, where nobody has to prove anything, that says so."""
-        if self.caller.is_agent:
-            return True
-        return self.client_id == AGENT and self.broker.security.is_off and not self.caller.tenant
+        return asks_as_agent(self.caller, self.client_id, self.broker.security)
 
     @property
     def tenant(self) -> str:

@@ -5,6 +5,7 @@ the others are made to.
 """
 
 import math
+import struct
 from typing import Final
 
 from streamhouse.broker.security.quotas import Quotas
@@ -16,15 +17,29 @@ from streamhouse.wire.kafka.messages.produce import ProduceRequest
 from streamhouse.wire.kafka.schema import Response
 
 PERCENT: Final = 100.0
+_HEADER: Final = struct.Struct(">h6xh")
+"""API key and length of the client id; between them version and correlation id."""
 
 
-def charge_request(quotas: Quotas, caller: Caller, decoded: DecodedRequest, *, size_bytes: int, busy_s: float) -> float:
-    """Count a request that was handled; returns how long the client has to wait before its next one."""
-    user, client_id = caller.principal.name, decoded.client_id
-    wait_s = quotas.charge(REQUEST_PERCENTAGE, busy_s * PERCENT, user=user, client_id=client_id)
-    if isinstance(decoded.request, ProduceRequest):
-        wait_s = max(wait_s, quotas.charge(PRODUCER_BYTE_RATE, size_bytes, user=user, client_id=client_id))
-    return wait_s
+def client_of_produce(frame: bytearray) -> str | None:
+    """The client id in the header of a Produce request; None for other requests. Every version of the header has it at
+    the same place."""
+    if len(frame) < _HEADER.size:
+        return None
+    key, length = _HEADER.unpack_from(frame)
+    if key != ProduceRequest.api_key:
+        return None
+    return frame[_HEADER.size : _HEADER.size + max(length, 0)].decode(errors="replace")
+
+
+def charge_produced(quotas: Quotas, caller: Caller, client_id: str, *, size_bytes: int) -> float:
+    """Count a Produce request that has arrived; returns how long the client has to wait before its next request."""
+    return quotas.charge(PRODUCER_BYTE_RATE, size_bytes, user=caller.principal.name, client_id=client_id)
+
+
+def charge_request(quotas: Quotas, caller: Caller, decoded: DecodedRequest, *, busy_s: float) -> float:
+    """Count the time of a request that was handled; returns how long the client has to wait before its next one."""
+    return quotas.charge(REQUEST_PERCENTAGE, busy_s * PERCENT, user=caller.principal.name, client_id=decoded.client_id)
 
 
 def charge_response(quotas: Quotas, caller: Caller, decoded: DecodedRequest, response: Response) -> float:

@@ -12,11 +12,18 @@ from hypothesis import strategies as st
 
 from streamhouse.config import KafkaSettings, Settings
 from streamhouse.model.access import Acl, AclFilter, Operation, Principal, ResourceType
+from streamhouse.model.quota import QuotaEntity
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from streamhouse.wire.kafka.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from streamhouse.wire.kafka.messages.fetch import FetchResponse
 from streamhouse.wire.kafka.messages.metadata import MetadataRequest
+from streamhouse.wire.kafka.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from streamhouse.wire.kafka.messages.sasl_authenticate import SaslAuthenticateRequest
 from streamhouse.wire.kafka.messages.sasl_handshake import SaslHandshakeRequest
 from tests.wire.kafka.members import LeapingClock
@@ -403,3 +410,16 @@ async def test_changed_settings_are_audited_by_name(served: Served, caplog: pyte
         await served.broker.security.audit.flush(published, agent="a")
     [details] = [vars(each)["details"] for each in caplog.records if vars(each).get("kind") == "administration"]
     assert details == "all agents: log.retention.ms, message.max.bytes"
+
+
+async def test_what_is_produced_before_the_login_is_over_counts(served: Served) -> None:
+    await served.broker.security.quotas.alter(QuotaEntity(user="alice"), {"producer_byte_rate": 10_000.0})
+    client = await served.client()
+    await handshake(client, "PLAIN")
+    part = PartitionProduceData(index=0, records=b"x" * 13_000)
+    ahead = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="!", partition_data=[part])])
+    login = SaslAuthenticateRequest(auth_bytes=plain())
+    await client.send_raw(request_bytes(login, 2, 2) + request_bytes(ahead, 9, 3))
+    await client.receive_raw()
+    client.skip_answer()
+    assert (await client.receive(ProduceResponse, 9)).throttle_time_ms > 250
