@@ -176,10 +176,11 @@ class TestTimes:
 
     def test_all_metrics_are_asked_for_by_an_empty_prefix(self) -> None:
         assert self.clients.prefixes == ("",)
-        self.clients.add([Point("any.metric", True, 1.0)], software="")
+        points = [Point("any.metric", True, 1.0), Point("any.metric", True, 2.0)]
+        self.clients.add(self.clients.summarize(points), software="")
         [counter, *_] = self.clients.collect()
         [sample] = counter.samples
-        assert (sample.labels, sample.value) == ({"metric": "any.metric", "software": "unknown"}, 1.0)
+        assert (sample.labels, sample.value) == ({"metric": "any.metric", "software": "unknown"}, 3.0)
 
 
 async def test_agents_that_want_no_metrics_offer_no_such_api_and_refuse_it(broker: Broker) -> None:

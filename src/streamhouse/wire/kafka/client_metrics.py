@@ -8,13 +8,14 @@ Nothing is kept by client, except when it pushed last, of the latest `MAX_CLIENT
 like a new one, as after a move to another agent.
 """
 
+import asyncio
 import re
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
@@ -42,12 +43,19 @@ class _Client:
     last_error: ErrorCode = ErrorCode.NONE
 
 
-class _Observations:
-    __slots__ = ("count", "total")
+@dataclass(frozen=True, slots=True)
+class Observations:
+    """Values of one metric: how many, and their sum."""
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.total = 0.0
+    count: int
+    total: float
+
+    def __add__(self, other: "Observations") -> "Observations":
+        return Observations(self.count + other.count, self.total + other.total)
+
+
+PushedSums: TypeAlias = dict[tuple[str, bool], Observations]
+"""By metric, and whether its points are increases."""
 
 
 class ClientMetrics:
@@ -58,11 +66,13 @@ class ClientMetrics:
         self.prefixes = ("",) if EVERYTHING in prefixes else tuple(prefixes)
         """Of the metrics that clients are asked for; one empty prefix asks for all."""
         self.subscription_id = zlib.crc32(repr((self.prefixes, self.interval_s)).encode()) >> 1
+        self.reading = asyncio.Lock()
+        """Held while a large push is read: one at a time, however many clients push."""
         self._limit = settings.client_metrics_series
         self._clock = clock
         self._clients: OrderedDict[UUID, _Client] = OrderedDict()
-        self._increases: dict[tuple[str, str], float] = {}
-        self._observed: dict[tuple[str, str], _Observations] = {}
+        self._increases: dict[tuple[str, str], Observations] = {}
+        self._observed: dict[tuple[str, str], Observations] = {}
         self._pushes = 0
         self._dropped = 0
 
@@ -103,31 +113,39 @@ class ClientMetrics:
         """What the client pushed was not taken."""
         self._result(self._client(client_id), code)
 
-    def add(self, points: Iterable[Point], *, software: str) -> None:
-        self._pushes += 1
-        for point in points:
-            if not _LEGAL.fullmatch(point.metric) or not point.metric.startswith(self.prefixes):
+    def summarize(self, points: Iterable[Point]) -> PushedSums:
+        """The sums of a push, without what was not asked for and what can't be added. Changes nothing, so that a thread
+        may do it."""
+        sums: PushedSums = {}
+        for metric, is_increase, value in points:
+            if not abs(value) < MAX_VALUE or (is_increase and value < 0):  # also NaN
                 continue
-            if abs(point.value) < MAX_VALUE and not (point.is_increase and point.value < 0):  # NaN is neither
-                self._add(point, (point.metric, software or UNNAMED))
+            known = sums.get((metric, is_increase))
+            if known is not None:
+                sums[metric, is_increase] = known + Observations(1, value)
+            elif _LEGAL.fullmatch(metric) and metric.startswith(self.prefixes):
+                sums[metric, is_increase] = Observations(1, value)
+        return sums
 
-    def _add(self, point: Point, series: tuple[str, str]) -> None:
-        if series not in (self._increases if point.is_increase else self._observed) and self._series >= self._limit:
-            self._dropped += 1
-        elif point.is_increase:
-            self._increases[series] = self._increases.get(series, 0.0) + point.value
-        else:
-            observations = self._observed.setdefault(series, _Observations())
-            observations.count += 1
-            observations.total += point.value
+    def add(self, sums: PushedSums, *, software: str) -> None:
+        self._pushes += 1
+        for (metric, is_increase), observed in sums.items():
+            series, kept = (metric, software or UNNAMED), self._increases if is_increase else self._observed
+            known = kept.get(series)
+            if known is not None:
+                kept[series] = known + observed
+            elif self._series < self._limit:
+                kept[series] = observed
+            else:
+                self._dropped += observed.count
 
     def collect(self) -> Iterator[Metric]:
         labels = ["metric", "software"]
         increases = CounterMetricFamily(
             "streamhouse_client_counter", "Increases of counters that clients pushed.", labels=labels
         )
-        for series, value in self._increases.items():
-            increases.add_metric(series, value)
+        for series, each in self._increases.items():
+            increases.add_metric(series, each.total)
         observed = SummaryMetricFamily(
             "streamhouse_client_gauge", "Values of gauges that clients pushed.", labels=labels
         )

@@ -5,7 +5,7 @@ Behaviour   added up over all clients, by metric and client software, into /metr
             another subscription than the current one: UNKNOWN_SUBSCRIPTION_ID; too early: THROTTLING_QUOTA_EXCEEDED;
             an unknown compression: UNSUPPORTED_COMPRESSION_TYPE; more than 1 MiB, also once it is decompressed:
             TELEMETRY_TOO_LARGE; damaged: INVALID_RECORD; without an id, or again after the last push: INVALID_REQUEST
-            read in a thread where it is compressed or large
+            read in a thread where it is compressed or large, one at a time
 Left out    attributes, such as the topic or the node; histograms; cumulative sums, which nobody asks for
 Versions    v0 flexible
 """
@@ -19,11 +19,12 @@ from streamhouse.format.compression import Codec
 from streamhouse.format.decompression import decompress
 from streamhouse.model.needs import LOGGED_IN
 from streamhouse.wire.kafka.api_registry import handles
+from streamhouse.wire.kafka.client_metrics import ClientMetrics, PushedSums
 from streamhouse.wire.kafka.context import Context, HandlerResult
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.handlers.get_telemetry_subscriptions import NO_ID
 from streamhouse.wire.kafka.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
-from streamhouse.wire.kafka.otlp_metrics import MAX_BYTES, Point, read_points
+from streamhouse.wire.kafka.otlp_metrics import MAX_BYTES, read_points
 
 INLINE_BYTES: Final = 4096
 
@@ -44,7 +45,7 @@ async def _push(context: Context, request: PushTelemetryRequest) -> ErrorCode:
     if code is not ErrorCode.NONE:
         return code
     try:
-        points = await _read(request.compression_type, request.metrics)
+        sums = await _read(clients, request.compression_type, request.metrics)
     except UnsupportedCompression:
         code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     except BatchTooLarge:
@@ -52,19 +53,20 @@ async def _push(context: Context, request: PushTelemetryRequest) -> ErrorCode:
     except (CorruptBatch, InvalidRecord):
         code = ErrorCode.INVALID_RECORD
     else:
-        clients.add(points, software=context.software.name)
+        clients.add(sums, software=context.software.name)
         return ErrorCode.NONE
     clients.refused(client_id, code)
     return code
 
 
-async def _read(codec: int, data: Buffer) -> list[Point]:
+async def _read(clients: ClientMetrics, codec: int, data: Buffer) -> PushedSums:
     if len(data) > MAX_BYTES:
         raise BatchTooLarge(MAX_BYTES)
     if codec == Codec.NONE and len(data) <= INLINE_BYTES:
-        return read_points(data)
-    return await asyncio.to_thread(_decompress_and_read, codec, data)
+        return clients.summarize(read_points(data))
+    async with clients.reading:
+        return await asyncio.to_thread(_decompress_and_read, clients, codec, data)
 
 
-def _decompress_and_read(codec: int, data: Buffer) -> list[Point]:
-    return read_points(decompress(codec, data, limit_bytes=MAX_BYTES))
+def _decompress_and_read(clients: ClientMetrics, codec: int, data: Buffer) -> PushedSums:
+    return clients.summarize(read_points(decompress(codec, data, limit_bytes=MAX_BYTES)))
