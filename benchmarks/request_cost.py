@@ -82,7 +82,7 @@ class Feed:
 
     def __init__(self, served: Served) -> None:
         server = served.server
-        self._connection = Connection(server._state, server._listeners[0], 0.0)
+        self._connection = Connection(server._state, server._listeners[0], is_admitted=True)
         self._transport = NowhereTransport()
         self._connection.connection_made(self._transport)
 

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import socket
 import ssl
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,10 +86,37 @@ async def test_a_connection_that_is_gone_at_once_is_not_counted() -> None:
             OpenListener.plain(listening),
             admit=lambda _: 0.0,
             leave=left.append,
-            make=lambda _: asyncio.Protocol(),
+            make=asyncio.Protocol,
             timeout_s=TIMEOUT_S,
             clock=SystemClock(),
         )
         await acceptor._encrypt(accepted, "10.0.0.1", 0.0)
         assert accepted.fileno() == -1
     assert left == ["10.0.0.1"]
+
+
+async def test_a_client_above_its_rate_waits_before_the_handshake() -> None:
+    steps: list[object] = []
+
+    class Recorder(SystemClock):
+        async def sleep(self, seconds: float) -> None:
+            steps.append(seconds)
+
+    def make() -> asyncio.Protocol:
+        steps.append("handshake")
+        return asyncio.Protocol()
+
+    with bind(Address("127.0.0.1", 0), flag="--kafka") as listening:
+        client = socket.create_connection(listening.getsockname())
+        accepted, _ = listening.accept()
+        client.close()
+        acceptor = TlsAcceptor(
+            replace(OpenListener.plain(listening), tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)),
+            admit=lambda _: 0.0,
+            leave=lambda _: None,
+            make=make,
+            timeout_s=TIMEOUT_S,
+            clock=Recorder(),
+        )
+        await acceptor._encrypt(accepted, "10.0.0.1", 2.0)
+    assert steps == [2.0, "handshake"]

@@ -1,7 +1,7 @@
 """TLS acceptor: connections of an encrypted listener count before their handshake, which has limited time.
 
 A server of asyncio makes a protocol known to its connection only after the handshake. Clients that never finish one
-would be in no limit.
+would be in no limit. A handshake costs more than a request, so a client above a limit of connections waits before it.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ NO_ACCEPT_S: Final = 0.1
 
 
 class TlsAcceptor:
-    """`admit` counts a connection of an address, and returns how long its first request has to wait, or None if it is
-    refused; `leave` is called if its handshake fails; `make` makes its protocol, which is told the wait."""
+    """`admit` counts a connection of an address, and returns how long it has to wait, or None if it is refused; `leave`
+    is called if its handshake fails; `make` makes the protocol of a connection that was admitted and has waited."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class TlsAcceptor:
         *,
         admit: Callable[[str], float | None],
         leave: Callable[[str], None],
-        make: Callable[[float], asyncio.BaseProtocol],
+        make: Callable[[], asyncio.BaseProtocol],
         timeout_s: float,
         clock: Clock,
     ) -> None:
@@ -80,8 +80,10 @@ class TlsAcceptor:
     async def _encrypt(self, accepted: socket.socket, host: str, wait_s: float) -> None:
         try:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if wait_s > 0:
+                await self._clock.sleep(wait_s)
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: self._make(wait_s), accepted, ssl=self._listener.tls, ssl_handshake_timeout=self._timeout_s
+                self._make, accepted, ssl=self._listener.tls, ssl_handshake_timeout=self._timeout_s
             )
         except BaseException as error:
             self._leave(host)

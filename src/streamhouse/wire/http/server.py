@@ -46,8 +46,8 @@ class Connection(H11Protocol):
     limits: ConnectionLimits
     listener: OpenListener
     clock = SystemClock()
-    admission_wait_s: float | None = None
-    """Of a connection that was counted when it was accepted."""
+    is_admitted = False
+    """Whether the connection was counted, and has waited for its turn, before its TLS handshake."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -75,8 +75,8 @@ class Connection(H11Protocol):
         if self.client is not None:
             self.client = peer_host(self.client[0]), self.client[1]
         host = self.client[0] if self.client else "?"
-        wait_s = self.admission_wait_s
-        if wait_s is None and (wait_s := admit(host, self.settings, self.metrics, self.limits)) is None:
+        wait_s = 0.0 if self.is_admitted else admit(host, self.settings, self.metrics, self.limits)
+        if wait_s is None:
             transport.abort()
             return
         self._entered = host
@@ -225,13 +225,13 @@ class _Uvicorn(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
-    def make_connection(self, admission_wait_s: float) -> Connection:
-        """The protocol of a connection that something else has accepted."""
+    def make_connection(self) -> Connection:
+        """The protocol of a connection that something else has accepted and admitted."""
         made = self.config.http_protocol_class(  # type: ignore[call-arg]
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
         assert isinstance(made, Connection)
-        made.admission_wait_s = admission_wait_s
+        made.is_admitted = True
         return made
 
     async def main_loop(self) -> None:

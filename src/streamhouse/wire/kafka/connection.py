@@ -101,7 +101,8 @@ class ServerState:
         if isinstance(wait_s, Rejection):
             self.metrics.closed(wait_s.why).inc()
             return None
-        return wait_s
+        quotas = self.broker.security.quotas
+        return max(wait_s, quotas.charge_connection(host)) if quotas.is_active else wait_s
 
 
 class ReceivedRequest(NamedTuple):
@@ -136,10 +137,10 @@ class RawReply(Response):
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
-        "_admission_wait_s",
         "_drained",
         "_granted_bytes",
         "_in_flight",
+        "_is_admitted",
         "_is_finished",
         "_is_lost",
         "_is_reading",
@@ -172,10 +173,10 @@ class Connection(asyncio.BufferedProtocol):
     _transport: asyncio.Transport
     login: Login
 
-    def __init__(self, server: ServerState, listener: OpenListener, admission_wait_s: float | None = None) -> None:
+    def __init__(self, server: ServerState, listener: OpenListener, *, is_admitted: bool = False) -> None:
+        """An admitted connection was counted, and has waited for its turn, before its TLS handshake."""
         self._server = server
-        self._admission_wait_s = admission_wait_s
-        """Of a connection that was counted when it was accepted."""
+        self._is_admitted = is_admitted
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(server.scratch, max_bytes=server.settings.max_request_bytes)
@@ -223,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
         self.host, self.peer = peer.host, str(peer)
         self.advertised = self._listener.spec.advertised or Address(*transport.get_extra_info("sockname")[:2])
         self.login = self._new_login(transport)
-        wait_s = server.admit(self.host) if self._admission_wait_s is None else self._admission_wait_s
+        wait_s = 0.0 if self._is_admitted else server.admit(self.host)
         if wait_s is None:
             self._is_finished = True
             transport.abort()
@@ -231,14 +232,10 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=server.settings.write_buffer_bytes)
         server.connections[self] = None
         server.metrics.connections.inc()
-        if wait_s := max(wait_s, self._quota_wait_s()):
+        if wait_s:
             self._waits_for_admission = True
             self._update_reading()
             self._loop.call_later(wait_s, self._on_admitted)
-
-    def _quota_wait_s(self) -> float:
-        quotas = self._server.broker.security.quotas
-        return quotas.charge_connection(self.host) if quotas.is_active else 0.0
 
     def _new_login(self, transport: asyncio.Transport) -> Login:
         server, spec = self._server, self._listener.spec

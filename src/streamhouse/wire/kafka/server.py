@@ -125,7 +125,7 @@ class KafkaServer:
             listener,
             admit=self._state.admit,
             leave=leave,
-            make=partial(Connection, self._state, listener),
+            make=partial(Connection, self._state, listener, is_admitted=True),
             timeout_s=self._login_timeout_s,
             clock=self._clock,
         )
