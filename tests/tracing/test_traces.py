@@ -229,8 +229,8 @@ async def test_without_a_collector_no_header_is_looked_for(tmp_path: Path, monke
         raise AssertionError("a header was looked for")
 
     monkeypatch.setattr("streamhouse.broker.produce.append.find_traceparents", looked)
-    flags = {"agent.data": str(tmp_path), "kafka.listen": "127.0.0.1:0", "http.listen": "127.0.0.1:0"}
-    async with build_agent(load_settings(flags, {})) as agent:
+    listen = {name: "127.0.0.1:0" for name in ("kafka.listen", "http.listen", "grpc.listen")}
+    async with build_agent(load_settings({"agent.data": str(tmp_path), **listen}, {})) as agent:
         assert agent.broker.tracer is None
         header = ("traceparent", context(11)[2].encode())
         record = NewRecord(b"x", None, (header,))
