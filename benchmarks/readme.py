@@ -6,6 +6,7 @@ Leaves      everything else on the page to people
 """
 
 import statistics
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,16 +15,18 @@ from benchmarks import table
 from benchmarks.results import CROWDED_CORES, Run
 
 PAGE: Final = Path(__file__).resolve().parent / "README.md"
+LINE: Final = 120
 RATIOS: Final = "Ratios are StreamHouse : Kafka, bold where StreamHouse is ahead."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """Between which lines of the page a run's numbers stand, and what is said about all of them."""
+    """Between which lines of the page a run's numbers stand, what is said about all of them, and a picture of them."""
 
     begin: str
     end: str
     remark: str = ""
+    picture: str = ""
 
 
 BROKERS: Final = Marks(
@@ -52,7 +55,8 @@ TRANSACTIONS: Final = Marks(
 PUBLISHED: Final = Marks(
     begin="<!-- numbers: begin (written by make bench-full) -->",
     end="<!-- numbers: end -->",
-    remark=f"{RATIOS} ![Plot of the run](images/benchmarks.png)",
+    remark=RATIOS,
+    picture="![Plot of the run](images/benchmarks.png)",
 )
 NEXMARK: Final = Marks(
     begin="<!-- nexmark numbers: begin (written by --write-readme) -->", end="<!-- nexmark numbers: end -->"
@@ -83,4 +87,5 @@ def _numbers(run: Run, marks: Marks) -> str:
             " **Provisional: the machine was crowded, so rates and tails say little; measure again when it is quiet.**"
         )
     notes = [f"- {note}" for note in [*run.notes, *table.busy_clients(run)]]
-    return "\n\n".join([head, table.markdown(run), *(["\n".join(notes)] if notes else [])])
+    parts = [textwrap.fill(head, LINE, break_long_words=False, break_on_hyphens=False), marks.picture]
+    return "\n\n".join(part for part in [*parts, table.markdown(run), "\n".join(notes)] if part)
