@@ -229,7 +229,7 @@ async def test_without_a_collector_no_header_is_looked_for(tmp_path: Path, monke
         raise AssertionError("a header was looked for")
 
     monkeypatch.setattr("streamhouse.broker.produce.append.find_traceparents", looked)
-    listen = {name: "127.0.0.1:0" for name in ("kafka.listen", "http.listen", "grpc.listen")}
+    listen = dict.fromkeys(("kafka.listen", "http.listen", "grpc.listen"), "127.0.0.1:0")
     async with build_agent(load_settings({"agent.data": str(tmp_path), **listen}, {})) as agent:
         assert agent.broker.tracer is None
         header = ("traceparent", context(11)[2].encode())
