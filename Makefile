@@ -29,6 +29,7 @@ MINUTES ?= 3
 SEED   ?=
 REPORT ?= chaos.html
 SOAK   ?=
+SHARE  ?= 1
 # `make soak` and `make chaos` share the names of their variables, not what they are when nobody names them.
 SOAK_MINUTES = $(if $(filter file,$(origin MINUTES)),60,$(MINUTES))
 SOAK_REPORT  = $(if $(filter file,$(origin REPORT)),soak.html,$(REPORT))
@@ -151,8 +152,8 @@ sbom: $(STAMP) ## the locked dependencies as a CycloneDX document; SBOM=sbom.jso
 	@$(BIN)/python -m tools.supply_chain sbom $(SBOM)
 
 .PHONY: nightly
-nightly: $(STAMP) ## what takes hours: deep seeds, slow tests, all pages, kills, chaos, an hour of soak, Java; a page at the end; STEPS='simulate fuzz'
-	$(BIN)/python -W ignore -m tests.support.nightly $(STEPS)
+nightly: $(STAMP) ## what takes hours: deep seeds, slow tests, all pages, kills, chaos, an hour of soak, Java; a page at the end; STEPS='simulate fuzz' SHARE=0.1
+	$(BIN)/python -W ignore -m tests.support.nightly --share $(SHARE) $(STEPS)
 
 .PHONY: test-compat
 test-compat: $(STAMP) ## real Kafka clients against a live agent

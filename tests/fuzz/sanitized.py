@@ -1,6 +1,7 @@
 """`python -m tests.fuzz.sanitized`: the C extensions, built with AddressSanitizer and UndefinedBehaviorSanitizer.
 
-Owns        the build (in `.cache/sanitized`, beside the one that is installed), the environment that it needs
+Owns        the build of what `setup.py` declares (in `.cache/sanitized`, beside the one that is installed), the
+            environment that it needs
 Leaves      what is called to the tests of the formats and to `decoders`
 
 A read or write outside of a buffer, a use of freed memory, or an overflow that C leaves undefined ends the process and
@@ -8,29 +9,33 @@ fails the run. Needs gcc.
 """
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
 import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+from unittest.mock import patch
 
 ROOT: Final = Path(__file__).parents[2]
 BUILD: Final = ROOT / ".cache" / "sanitized"
 SOURCES: Final = ROOT / "src" / "streamhouse"
 FLAGS: Final = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
-MODULES: Final = {
-    "_records": (
-        "_record_scanner",
-        "_record_codec",
-        "_columnar_decoder",
-        "_columnar_encoder",
-        "_compaction_kernel",
-    ),
-    "_schema_columns": ("_payload_decoder",),
-}
 TESTS: Final = ("tests/format", "tests/fuzz/test_decoders.py")
+
+
+class NativeModule(NamedTuple):
+    name: str
+    sources: tuple[str, ...]
+
+
+def native_modules() -> list[NativeModule]:
+    """What `setup.py` builds."""
+    with patch("setuptools.setup") as setup:
+        runpy.run_path(str(ROOT / "setup.py"))
+    return [NativeModule(each.name, tuple(each.sources)) for each in setup.call_args.kwargs["ext_modules"]]
 
 
 def build() -> Path:
@@ -39,9 +44,10 @@ def build() -> Path:
     shutil.rmtree(BUILD, ignore_errors=True)
     shutil.copytree(SOURCES, package, ignore=shutil.ignore_patterns("*.so", "__pycache__", "site"))
     include, suffix = sysconfig.get_paths()["include"], sysconfig.get_config_var("EXT_SUFFIX")
-    for module, names in MODULES.items():
-        sources = [str(package / "format" / f"{name}.c") for name in names]
-        target = str(package / "format" / f"{module}{suffix}")
+    for native in native_modules():
+        *folders, module = native.name.split(".")
+        sources = [str(BUILD / Path(source).relative_to("src")) for source in native.sources]
+        target = str(BUILD.joinpath(*folders, f"{module}{suffix}"))
         subprocess.run(
             ["gcc", "-shared", "-fPIC", *FLAGS, f"-I{include}", *sources, "-o", target], cwd=ROOT, check=True
         )

@@ -1,11 +1,13 @@
 """`make nightly`: everything that takes too long for every change, step by step, and a page of it at the end.
 
-Owns        the steps, a time limit for each, their logs in `.cache/nightly`, the summary
+Owns        the steps, what each may spend and a time limit for each, their logs in `.cache/nightly`, the summary
 Leaves      what a step does to the Makefile, the page to `nightly_page`
 
-A step that fails or takes too long doesn't end the run. With arguments, only the steps of these names are run.
+A step that fails or takes too long doesn't end the run. With names, only the steps of these names are run. With a share
+below 1, the lanes have the depth of `make test`, and the others so much of their seeds, frames, kills and minutes.
 """
 
+import argparse
 import os
 import signal
 import subprocess
@@ -16,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
+from tests.chaos.faults import PROFILES
 from tests.support.depth import SEED_VARIABLE, base_seed
-from tests.support.nightly_page import StepResult, as_json, collect, write_page
+from tests.support.nightly_page import CHAOS, StepResult, as_json, collect, write_page
 
 ROOT: Final = Path(__file__).parents[2]
 LOGS: Final = ROOT / ".cache" / "nightly"
@@ -47,23 +50,46 @@ def made(target: str, *variables: str, minutes: float, name: str = "") -> Step:
 
 
 DEEP: Final = ("TEST_DEPTH=nightly", "MARKS=not java and not chaos")
-STEPS: Final = (
-    made("lint", minutes=5),
-    made("types", minutes=10),
-    made("test-unit", *DEEP, minutes=60),
-    made("test-spark", *DEEP, minutes=120),
-    made("test-services", *DEEP, minutes=90),
-    made("simulate", "SEEDS=2000", minutes=60),
-    made("mutants", minutes=90),
-    made("view-queries", "SEEDS=200", minutes=60),
-    made("fuzz", "FRAMES=1000000", minutes=30),
-    made("fuzz-decoders", "FUZZ_SECONDS=120", minutes=45),
-    made("fuzz-native", minutes=30),
-    made("crash", "KILLS=50", minutes=60),
-    made("chaos", "MINUTES=10", "REPORT=.cache/nightly/chaos.html", minutes=25),
-    made("soak", "MINUTES=60", "SOAK=--spark", "REPORT=.cache/nightly/soak.html", minutes=80),
-    made("test-java", minutes=45),
-)
+CHAOS_MINUTES: Final = 10
+"""Of faults, for each profile."""
+
+
+def steps(share: float = 1.0) -> tuple[Step, ...]:
+    """All steps, with so much of their budgets."""
+    depth = DEEP if share >= 1 else ()
+
+    def part(variable: str, number: int, *, least: int = 1) -> str:
+        return f"{variable}={max(least, round(number * share))}"
+
+    return (
+        made("lint", minutes=5),
+        made("types", minutes=10),
+        made("test-unit", *depth, minutes=60),
+        made("test-spark", *depth, minutes=120),
+        made("test-services", *depth, minutes=90),
+        made("simulate", part("SEEDS", 2000), minutes=60),
+        made("mutants", part("ARGS=--budget-s", 300, least=20), minutes=90),
+        made("view-queries", part("SEEDS", 200), minutes=60),
+        made("fuzz", part("FRAMES", 1_000_000), minutes=30),
+        made("fuzz-decoders", part("FUZZ_SECONDS", 120, least=5), minutes=45),
+        made("fuzz-native", minutes=30),
+        made("crash", part("KILLS", 50, least=3), minutes=60),
+        *(chaos(profile, part("MINUTES", CHAOS_MINUTES)) for profile in PROFILES),
+        made("soak", part("MINUTES", 60, least=5), "SOAK=--spark", "REPORT=.cache/nightly/soak.html", minutes=80),
+        made("test-java", minutes=45),
+    )
+
+
+def chaos(profile: str, minutes: str) -> Step:
+    name = f"{CHAOS}-{profile}"
+    return made(
+        CHAOS,
+        minutes,
+        f"PROFILE={profile}",
+        f"REPORT=.cache/nightly/{name}.html",
+        minutes=CHAOS_MINUTES + 15,
+        name=name,
+    )
 
 
 def run_steps(steps: Iterable[Step], *, logs: Path, out: TextIO) -> list[Outcome]:
@@ -107,7 +133,7 @@ def end_group(process: "subprocess.Popen[bytes]") -> None:
 
 
 def summary(outcomes: Sequence[Outcome]) -> list[str]:
-    lines = [f"{each.step.name:15} {each.seconds:7.0f} s  {each.failure or 'passed'}" for each in outcomes]
+    lines = [f"{each.step.name:18} {each.seconds:7.0f} s  {each.failure or 'passed'}" for each in outcomes]
     failed = sum(1 for each in outcomes if each.failure)
     return [*lines, f"{len(outcomes) - failed} of {len(outcomes)} steps passed; {SEED_VARIABLE}={base_seed()}"]
 
@@ -120,13 +146,32 @@ def report(outcomes: Sequence[Outcome], folder: Path) -> Path:
     return folder / PAGE
 
 
-def main(names: Sequence[str]) -> int:
-    known = {step.name: step for step in STEPS}
-    if unknown := [name for name in names if name not in known]:
-        sys.stderr.write(f"error: no such step; steps={', '.join(unknown)} known={', '.join(known)}\n")
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.support.nightly", description=__doc__)
+    parser.add_argument("names", nargs="*", help="steps; all, unless named")
+    parser.add_argument("--share", type=float, default=1.0, help="how much of their budgets the steps have")
+    return parser.parse_args(arguments)
+
+
+def chosen(names: Sequence[str], share: float) -> list[Step]:
+    """The steps of these names; `chaos` means all of its profiles. Raises `KeyError` for a name that no step has."""
+    known: dict[str, list[Step]] = {}
+    for step in steps(share):
+        known.setdefault(step.command[2], []).append(step)
+        known.setdefault(step.name, [step])
+    return [step for name in names for step in known[name]] or list(steps(share))
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parse(arguments)
+    try:
+        picked = chosen(options.names, options.share)
+    except KeyError as error:
+        names = ", ".join(step.name for step in steps())
+        sys.stderr.write(f"error: no such step; step={error.args[0]} known={names}\n")
         return 2
     base_seed()  # the steps inherit it
-    outcomes = run_steps([known[name] for name in names] or STEPS, logs=LOGS, out=sys.stdout)
+    outcomes = run_steps(picked, logs=LOGS, out=sys.stdout)
     sys.stdout.write("\n".join(summary(outcomes)) + f"\nthe page is {report(outcomes, LOGS)}\n")
     return 1 if any(each.failure for each in outcomes) else 0
 

@@ -9,7 +9,8 @@ A step that was not run, or left no log, is told as such.
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -20,8 +21,8 @@ from tests.soak.plot import bars, curve
 
 TAIL_LINES: Final = 40
 SOAK_JSON: Final = "soak.json"
-LINKS: Final = {"chaos": "chaos.html", "soak": "soak.html"}
-"""Pages that steps write beside their logs."""
+CHAOS: Final = "chaos"
+"""How the names of the chaos steps begin; each runs one profile of faults."""
 SHOWN: Final = ("pss", "handles", "tasks", "objects", "rows", "connections")
 
 
@@ -55,9 +56,13 @@ FIGURES: Final = (
     _figure("mutants", r"^(\d+) of \d+ mutations are noticed", "mutations noticed"),
     _figure("mutants", r"^\d+ of (\d+) mutations are noticed", "mutations in all"),
     _figure("fuzz", r"(\d[\d,]*) frames", "mutated frames"),
-    _figure("chaos", r"\backed=(\d+)", "acks in chaos"),
-    _figure("chaos", r"^(\d+) anomalies", "anomalies in chaos"),
     _figure("soak", r"^(\d+) failures of \d+ series", "failures of the soak run"),
+)
+
+
+CHAOS_FIGURES: Final = (
+    (re.compile(r"\backed=(\d+)"), "acks in chaos"),
+    (re.compile(r"^(\d+) anomalies", re.MULTILINE), "anomalies in chaos"),
 )
 
 
@@ -91,16 +96,24 @@ def collect(results: Sequence[StepResult], *, folder: Path, seed: int) -> Nightl
         seed=seed,
         logs=logs,
         soak=load_result(soak) if "soak" in ran and soak.exists() else None,
-        links={name: link for name, link in LINKS.items() if name in ran and (folder / link).exists()},
+        links={name: page for name in ran if (folder / (page := f"{name}.html")).exists()},
     )
 
 
 def figures(run: NightlyRun) -> Iterator[tuple[str, str]]:
-    """The number and what it counts, of every step whose log has it."""
+    """The number and what it counts, of every step whose log has it; of chaos, the sum of its profiles."""
     for each in FIGURES:
         result = each.pattern.findall(run.logs.get(each.step, ""))
         if result:
             yield result[-1], each.text.format(each.step)
+    for pattern, text in CHAOS_FIGURES:
+        numbers = [int(found[-1]) for log in chaos_logs(run) if (found := pattern.findall(log))]
+        if numbers:
+            yield str(sum(numbers)), text
+
+
+def chaos_logs(run: NightlyRun) -> list[str]:
+    return [log for name, log in run.logs.items() if name.startswith(CHAOS)]
 
 
 def faults(log: str) -> list[tuple[str, float]]:
@@ -109,10 +122,13 @@ def faults(log: str) -> list[tuple[str, float]]:
     return sorted(((f"{name} ({what})", float(count)) for what, name, count in kinds), key=lambda each: -each[1])
 
 
-def felt(log: str) -> list[tuple[str, float]]:
-    """How often processes felt each kind of fault, by the chaos run."""
-    kinds = re.findall(r"^(.+): \d+ \(\d+ alone\), felt (\d+) times", log, re.MULTILINE)
-    return sorted(((name, float(count)) for name, count in kinds), key=lambda each: -each[1])
+def felt(logs: Iterable[str]) -> list[tuple[str, float]]:
+    """How often processes felt each kind of fault, in all chaos runs together."""
+    counts: Counter[str] = Counter()
+    for log in logs:
+        for name, count in re.findall(r"^(.+): \d+ \(\d+ alone\), felt (\d+) times", log, re.MULTILINE):
+            counts[name] += int(count)
+    return [(name, float(count)) for name, count in counts.most_common()]
 
 
 def write_page(path: Path, run: NightlyRun) -> None:
@@ -184,9 +200,11 @@ def _card(title: str, body: str) -> str:
 
 
 def _chaos(run: NightlyRun) -> Iterator[str]:
-    log = run.logs.get("chaos", "")
-    anomalies = [line.removeprefix("ANOMALY ") for line in log.splitlines() if line.startswith("ANOMALY ")]
-    yield _card("Faults that processes felt in chaos", bars(felt(log), unit="", colour="--store"))
+    logs = chaos_logs(run)
+    anomalies = [
+        line.removeprefix("ANOMALY ") for log in logs for line in log.splitlines() if line.startswith("ANOMALY ")
+    ]
+    yield _card("Faults that processes felt in chaos", bars(felt(logs), unit="", colour="--store"))
     if anomalies:
         yield "<ul>" + "".join(f'<li class="anomaly">{escape(each)}</li>' for each in anomalies) + "</ul>"
 

@@ -4,8 +4,9 @@ import io
 import sys
 from pathlib import Path
 
+from tests.chaos.faults import PROFILES
 from tests.soak.page import SoakResult
-from tests.support.nightly import PAGE, ROOT, STEPS, Step, main, report, run_steps, summary
+from tests.support.nightly import PAGE, ROOT, Step, chosen, main, report, run_steps, steps, summary
 from tests.support.nightly_page import NightlyRun, StepResult, collect, faults, felt, figures, page
 
 
@@ -29,11 +30,24 @@ def test_every_step_is_run_and_failures_are_shown(tmp_path: Path) -> None:
 
 def test_the_steps_are_targets_that_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    assert [step.name for step in STEPS if f"\n{step.command[2]}: " not in makefile] == []
+    assert [step.name for step in steps() if f"\n{step.command[2]}: " not in makefile] == []
 
 
 def test_an_unknown_step_is_refused() -> None:
     assert main(["simulations"]) == 2
+
+
+def test_chaos_has_a_step_for_each_profile_and_one_name_for_all() -> None:
+    assert [step.name for step in chosen(["chaos"], 1.0)] == [f"chaos-{profile}" for profile in PROFILES]
+    (stores,) = chosen(["chaos-stores"], 1.0)
+    assert {"PROFILE=stores", "MINUTES=10", "REPORT=.cache/nightly/chaos-stores.html"} <= set(stores.command)
+
+
+def test_a_share_makes_budgets_smaller_and_lanes_no_deeper_than_with_every_change() -> None:
+    simulate, crash, unit = chosen(["simulate", "crash", "test-unit"], 0.05)
+    assert (simulate.command[3:], crash.command[3:], unit.command[3:]) == (("SEEDS=100",), ("KILLS=3",), ())
+    assert "TEST_DEPTH=nightly" in chosen(["test-unit"], 1.0)[0].command
+    assert [step.name for step in chosen([], 0.05)] == [step.name for step in steps()]
 
 
 # --- the page
@@ -46,7 +60,8 @@ def result(name: str, failure: str = "") -> StepResult:
 def test_figures_are_taken_from_the_end_of_the_logs() -> None:
     logs = {
         "simulate": "seed 7: passed\n12 seeds, 1 failed, 3.0 s\nacks=731 death:killed=3 fault:disk-full=2 reads=5\n",
-        "chaos": "acked=810 sent=900\nSIGKILL of an agent: 4 (2 alone), felt 9 times\n3 anomalies, seed 5\n",
+        "chaos-stores": "acked=810 sent=900\nSIGKILL of an agent: 4 (2 alone), felt 9 times\n3 anomalies, seed 5\n",
+        "chaos-clocks": "acked=90 sent=91\nSIGKILL of an agent: 1 (1 alone), felt 2 times\n0 anomalies, seed 6\n",
         "test-unit": "= 3 failed, 11,402 passed in 60 s =",
     }
     run = NightlyRun(results=[result(name) for name in logs], seed=1, logs=logs)
@@ -56,9 +71,9 @@ def test_figures_are_taken_from_the_end_of_the_logs() -> None:
         "1",
         "731",
     )
-    assert (reported["acks in chaos"], reported["anomalies in chaos"]) == ("810", "3")
+    assert (reported["acks in chaos"], reported["anomalies in chaos"]) == ("900", "3")
     assert faults(logs["simulate"]) == [("killed (death)", 3.0), ("disk-full (fault)", 2.0)]
-    assert felt(logs["chaos"]) == [("SIGKILL of an agent", 9.0)]
+    assert felt([logs["chaos-stores"], logs["chaos-clocks"]]) == [("SIGKILL of an agent", 11.0)]
 
 
 def test_the_page_tells_failures_and_what_was_not_run() -> None:
