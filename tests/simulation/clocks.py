@@ -33,6 +33,10 @@ class SimClock:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
+    @property
+    def jumped_ms(self) -> int:
+        return self._jumped_ms
+
     def jump(self, by_ms: int) -> None:
         self._jumped_ms += by_ms
         self._swung_ms += abs(by_ms)

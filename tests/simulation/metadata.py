@@ -243,6 +243,13 @@ class SimDatabase:
         ).fetchone()
         return 0 if row is None else int(row[0])
 
+    def prolong_sessions(self, by_ms: int) -> None:
+        """After its clock was set: sessions last as long as before. Otherwise all of them would be over at once, while
+        their agents, who know nothing of it, go by the monotonic clock."""
+        self.connection.execute(
+            "UPDATE sessions SET expires_at_ms = expires_at_ms + ? WHERE state <> 'ended'", (by_ms,)
+        )
+
     def unended_sessions(self) -> list[str]:
         rows = self.connection.execute("SELECT session_id FROM sessions WHERE state <> 'ended' ORDER BY session_id")
         return [row[0] for row in rows]

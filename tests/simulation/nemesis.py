@@ -186,7 +186,9 @@ class Nemesis:
         self._loop.starve = 0.0
         for weather in self._world.weathers:
             weather.clear()
+        before_ms = self._world.database_clock.jumped_ms
         settle(self._world.clock, self._world.database_clock)
+        self._world.database.prolong_sessions(self._world.database_clock.jumped_ms - before_ms)
         for files in self._world.disks:
             files.make_room()
         for agent in self._world.alive():
