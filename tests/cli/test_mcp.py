@@ -57,6 +57,20 @@ async def test_arguments_go_into_the_path_the_query_or_the_body() -> None:
     assert gone["result"]["isError"] is True
 
 
+async def test_sql_of_an_assistant_is_read_only_whatever_its_arguments_say() -> None:
+    http = FakeHttp()
+    await ask("tools/call", {"name": "query_sql", "arguments": {"sql": "DROP TABLE t"}}, http)
+    arguments = {"sql": "DROP TABLE t", "read_only": False}
+    assert "error" in await ask("tools/call", {"name": "query_sql", "arguments": arguments}, http)
+    assert http.sent == [("POST", "/v1/sql", {"sql": "DROP TABLE t", "read_only": True})]
+
+
+async def test_topics_are_listed_with_their_sizes() -> None:
+    http = FakeHttp()
+    await ask("tools/call", {"name": "list_topics"}, http)
+    assert http.sent == [("GET", "/v1/topics", {"sizes": "true"})]
+
+
 @pytest.mark.parametrize(
     ("method", "params", "code"),
     [

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
 
-from streamhouse.errors import StatementError, StreamhouseError
+from streamhouse.errors import BadSql, Rejected, StatementError, StreamhouseError
 from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.resolver import analyze, resolve
@@ -525,6 +525,29 @@ def test_what_is_judged_is_what_is_run(spark: SparkSession, text: str) -> None:
         results = str(error)
     assert os.path.expanduser("~") not in results
     assert "reflect(" not in results
+
+
+@pytest.mark.parametrize("caller", [None, QueryCaller()])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DROP TABLE t",
+        "DROP VIEW IF EXISTS v",
+        "CREATE TABLE t WITH (connector = 'topic')",
+        "CREATE PIPELINE p AS INSERT INTO t SELECT 1 AS n",
+        "CREATE MATERIALIZED VIEW v AS SELECT 1 AS n",
+        "INSERT INTO t SELECT 1 AS n",
+        "WITH a AS (SELECT 1 AS n) INSERT INTO t SELECT n FROM a",
+        "SET x = 1",
+    ],
+)
+def test_a_read_only_request_changes_nothing(spark: SparkSession, text: str, caller: QueryCaller | None) -> None:
+    """It is rejected before agents are asked: here there are none."""
+    answering = QueryExecutor(spark, agents="127.0.0.1:1", limits=SqlLimits())
+    with pytest.raises((Rejected, BadSql)):
+        answering.execute(QueryRequest(sql=text, caller=caller, read_only=True), "changes")
+    reply = answering.execute(QueryRequest(sql="SELECT 1 AS n", caller=caller, read_only=True), "reads")
+    assert [batch.to_pylist() for batch in reply.batches] == [[{"n": 1}]]
 
 
 def test_a_table_that_the_workers_user_made_is_nobody_elses(spark: SparkSession) -> None:

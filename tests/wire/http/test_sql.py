@@ -64,10 +64,12 @@ async def test_a_question_is_passed_on_within_the_limits(http: httpx.AsyncClient
     assert (await http.post("/v1/sql", json=QUESTION)).json() == ANSWER
     await http.post("/v1/sql", json={**QUESTION, "max_rows": 10**9, "timeout_s": 10**6, "query_id": "mine"})
     await http.post("/v1/sql", json={**QUESTION, "max_rows": 5, "timeout_s": 1.5, "starting": "earliest"})
+    await http.post("/v1/sql", json={**QUESTION, "max_rows": 5, "timeout_s": 1.5, "read_only": True})
     assert worker.asked == [
         {**QUESTION, "max_rows": 10_000, "timeout_s": 300.0, "starting": "latest"},
         {**QUESTION, "max_rows": 100_000, "timeout_s": 300.0, "starting": "latest", "query_id": "mine"},
         {**QUESTION, "max_rows": 5, "timeout_s": 1.5, "starting": "earliest"},
+        {**QUESTION, "max_rows": 5, "timeout_s": 1.5, "starting": "latest", "read_only": True},
     ]
     assert set(worker.tokens) == {"Bearer token-of-w"}
     assert (await http.post("/v1/sql/validate", json={"text": "x"})).json() == {"statements": []}

@@ -10,6 +10,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -43,13 +44,15 @@ Json = dict[str, Any]
 
 
 class Tool(NamedTuple):
-    """A request to an agent: `path` has the names of arguments; the others are the query, or the body of a POST."""
+    """A request to an agent: `path` has the names of arguments; the others are the query, or the body of a POST, and so
+    is `fixed`."""
 
     about: str
     path: str
     arguments: Mapping[str, Json]
     required: tuple[str, ...] = ()
     method: str = "GET"
+    fixed: Mapping[str, Any] = MappingProxyType({})
 
     def described(self, name: str) -> Json:
         schema = {
@@ -77,7 +80,7 @@ PIPELINE: Final = {"pipeline": _text("name of a pipeline")}
 TOOLS: Final[Mapping[str, Tool]] = {
     "cluster_health": Tool("Run the health checks of the agent and its stores.", "/v1/doctor", {}),
     "list_agents": Tool("List the agents of the cluster.", "/v1/agents", {}),
-    "list_topics": Tool("List the topics with their sizes.", "/v1/topics", {}),
+    "list_topics": Tool("List the topics with their sizes.", "/v1/topics", {}, fixed={"sizes": "true"}),
     "describe_topic": Tool("Show a topic's partitions and settings.", "/v1/topics/{topic}", TOPIC, ("topic",)),
     "read_records": Tool(
         "Read records of a topic, the oldest first, or those since a time.",
@@ -130,6 +133,7 @@ TOOLS: Final[Mapping[str, Tool]] = {
         {"sql": _text("one SELECT statement"), "max_rows": _number("rows at most", 1000)},
         ("sql",),
         "POST",
+        {"read_only": True},
     ),
 }
 
@@ -225,7 +229,7 @@ class McpServer:
 
     async def _ask(self, tool: Tool, arguments: Json) -> tuple[str, bool]:
         in_path = {each: quote(str(value), safe="") for each, value in arguments.items() if f"{{{each}}}" in tool.path}
-        rest = {each: value for each, value in arguments.items() if each not in in_path}
+        rest = {each: value for each, value in arguments.items() if each not in in_path} | dict(tool.fixed)
         path = tool.path.format(**in_path)
         if tool.method == "GET":
             response = await self._http.send("GET", path, params={each: str(value) for each, value in rest.items()})

@@ -99,6 +99,7 @@ class _SqlBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     timeout_s: float | None = None
     starting: str = "latest"
     query_id: str | None = None
+    read_only: bool = False
 
 
 class _ValidateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -184,7 +185,11 @@ class WorkerApp:
         if choose_format(accept) is None:
             return _problem(406, "NotAcceptable", "none of the accepted media types can be had")
         query_request = QueryRequest(
-            sql=body.sql, max_rows=self._rows(body.max_rows), starting=body.starting, caller=caller
+            sql=body.sql,
+            max_rows=self._rows(body.max_rows),
+            starting=body.starting,
+            caller=caller,
+            read_only=body.read_only,
         )
         query, began = self._admitted(body, caller), self._clock.monotonic()
         try:

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from streamhouse.errors import BadSql, Mistake, QueryCancelled, QueryFailed, StatementError, StreamhouseError
+from streamhouse.errors import BadSql, Mistake, QueryCancelled, QueryFailed, Rejected, StatementError, StreamhouseError
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Column
 from streamhouse.spark.agents.address import AgentAddress, as_caller
@@ -93,17 +93,18 @@ class QueryCaller:
 class QueryRequest:
     """`max_rows` None: as many as usual. `starting` is where a live query begins: latest or earliest.
 
-    `caller` None: the worker's own user.
+    `caller` None: the worker's own user. `read_only`: statements that change something are rejected.
     """
 
     sql: str
     max_rows: int | None = None
     starting: str = "latest"
     caller: QueryCaller | None = None
+    read_only: bool = False
 
     @property
     def is_untrusted(self) -> bool:
-        return self.caller is not None
+        return self.caller is not None or self.read_only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +154,8 @@ class QueryExecutor:
         if isinstance(statement, Show):
             return _text_result(show(agents, statement))
         if not isinstance(statement, Query):
+            if request.read_only:
+                raise Rejected("a read-only request runs queries and SHOW only; do=send it without read_only")
             return self._change(statement, request)
         reading = ReadContext(
             agents=agents, starting=request.starting, max_records_per_trigger=self._limits.tail_records

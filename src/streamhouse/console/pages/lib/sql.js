@@ -22,13 +22,16 @@ export function remember(text) {
   localStorage.setItem(HISTORY, JSON.stringify(next));
 }
 
-export const run = (sql, maxRows, signal) => post("/v1/sql", { sql, max_rows: maxRows, query_id: newId() }, { signal, isExact: true, reads: isQuery(sql) });
+// What is taken for a query runs without a question, so the worker rejects it if it isn't one.
+const readOnly = (sql) => (isQuery(sql) ? { read_only: true } : {});
+
+export const run = (sql, maxRows, signal) => post("/v1/sql", { sql, max_rows: maxRows, query_id: newId(), ...readOnly(sql) }, { signal, isExact: true, reads: isQuery(sql) });
 
 // Rows of a stream, until `signal` or `onRows` says that it is enough; then the query is cancelled.
 export async function follow(sql, starting, signal, onRow) {
   const id = newId();
   try {
-    for await (const row of lines("POST", "/v1/sql", { body: { sql, starting, query_id: id }, signal, reads: isQuery(sql) })) {
+    for await (const row of lines("POST", "/v1/sql", { body: { sql, starting, query_id: id, ...readOnly(sql) }, signal, reads: isQuery(sql) })) {
       if (row.error) throw new ApiError(row.error.status, { detail: "The query failed.", ...row.error });
       if (!onRow(row)) return;
     }

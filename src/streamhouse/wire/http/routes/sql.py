@@ -58,13 +58,15 @@ FAILED: Final = (404, 409, 504)
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`starting` is the start position of a live tail; `query_id` is chosen by the client, for cancelling the query."""
+    """`starting` is the start position of a live tail; `query_id` is chosen by the client, for cancelling the query.
+    With `read_only`, a statement that would change something is rejected."""
 
     sql: Annotated[str, Meta(min_length=1)]
     max_rows: Annotated[int, Meta(ge=1, le=MAX_LONG)] | None = None
     timeout_s: Annotated[float, Meta(gt=0, le=MAX_INT)] | None = None
     starting: str = "latest"
     query_id: Annotated[str, Meta(pattern=PROCESS_PATTERN)] | None = None
+    read_only: bool = False
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +128,8 @@ class SqlCalls:
         request = msgspec.structs.asdict(call.body)
         request["max_rows"] = min(call.body.max_rows or self._settings.rows, self._settings.max_rows)
         request["timeout_s"] = min(call.body.timeout_s or self._settings.timeout_s, self._settings.timeout_s)
+        if not call.body.read_only:
+            del request["read_only"]  # workers of earlier versions reject the field
         body = msgspec.json.encode({name: value for name, value in request.items() if value is not None})
         return await self._proxy.ask(call.request, "/v1/sql", body, caller=call.caller, timeout_s=request["timeout_s"])
 
