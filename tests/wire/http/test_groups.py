@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from streamhouse.errors import Unavailable
 from streamhouse.model.group_lag import GroupLag, LagHistory, LagSample
@@ -243,6 +243,25 @@ async def test_lag_in_time_is_the_age_of_the_first_record_that_is_not_committed(
     response = (await site.http.get(f"{BILLING}/lag")).json()
     assert {each["lag_ms"] for each in response["partitions"]} == {0}
     assert (response["health"], response["lag_ms"]) == ("caught up", 0)
+
+
+async def test_records_that_an_open_transaction_holds_back_have_an_age(site: Site) -> None:
+    """As they are part of the lag in records. A consumer of committed records is stuck before them."""
+    await reset(site, to="latest", topics=[{"topic": "orders"}])
+    producer = AIOKafkaProducer(bootstrap_servers=str(site.agent.ready.kafka), transactional_id="open")
+    await producer.start()
+    try:
+        now_ms = time.time_ns() // 1_000_000
+        async with producer.transaction():
+            await producer.send_and_wait("orders", b"open", partition=0, timestamp_ms=now_ms - 60_000)
+            new = {"value": "behind it", "partition": 0, "timestamp_ms": now_ms}
+            assert (await site.http.post("/v1/topics/orders/records", json={"records": [new]})).is_success
+            response = (await site.http.get(f"{BILLING}/lag")).json()
+    finally:
+        await producer.stop()
+    assert [each["lag"] for each in response["partitions"]] == [2, 0]
+    assert 60_000 <= response["partitions"][0]["lag_ms"] < 120_000
+    assert response["lag_ms"] == response["partitions"][0]["lag_ms"]
 
 
 async def test_measured_lag_is_listed_with_its_history_and_stands_in_the_metrics(site: Site) -> None:

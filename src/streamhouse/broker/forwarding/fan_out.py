@@ -186,16 +186,22 @@ class FanOutFetch:
         self._fan_out = FanOut(dependencies, here, leader_lookup=leader_lookup)
 
     async def read(
-        self, fetches: Sequence[PartitionFetch], *, max_bytes: int, min_bytes: int, max_wait_s: float
+        self,
+        fetches: Sequence[PartitionFetch],
+        *,
+        max_bytes: int,
+        min_bytes: int,
+        max_wait_s: float,
+        is_committed: bool = True,
     ) -> list[FetchResult]:
-        fetches = [each._replace(committed=True) for each in fetches]
+        fetches = [each._replace(committed=is_committed) for each in fetches]
         if self._dependencies.single_agent or not fetches:
             results = await self._here.fetch(fetches, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
         else:
             results = await self._read_anywhere(
                 fetches, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s
             )
-        return [committed(each) for each in results]
+        return [committed(each) for each in results] if is_committed else list(results)
 
     async def _read_anywhere(
         self, fetches: Sequence[PartitionFetch], *, max_bytes: int, min_bytes: int, max_wait_s: float

@@ -8,7 +8,8 @@ All partitions of a topic count in which the group has committed anything, to wh
 a member was assigned something. Where nothing was committed the lag counts from the log's start: all of it is unread,
 as for a consumer with `auto.offset.reset=earliest`.
 
-The age of a record is read from the header of its batch and cached by partition and offset (LRU).
+The age of a record is read from the header of its batch and cached by partition and offset (LRU). Records that an open
+transaction holds back count, too: they are part of the lag in records.
 """
 
 import asyncio
@@ -109,7 +110,7 @@ class GroupLagReader:
         )
 
     async def _written_ms(self, partition: _Partition, offset: int) -> int | None:
-        """The timestamp of the first record from `offset` on; None if there is none that may be read."""
+        """The timestamp of the first record from `offset` on; None if there is none, or if it has none."""
         key = (partition.id, offset)
         if key in self._times:
             self._times.move_to_end(key)

@@ -97,7 +97,8 @@ class RecordService:
         return await self._reading.read(fetches, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
 
     async def _read_first_batches(self, fetches: Sequence[PartitionFetch]) -> Sequence[FetchResult]:
-        return await self.read(fetches, max_bytes=1, min_bytes=0, max_wait_s=0.0)
+        """The first batch of each partition, also beyond the last stable offset."""
+        return await self._reading.read(fetches, max_bytes=1, min_bytes=0, max_wait_s=0.0, is_committed=False)
 
     async def earliest(self, name: TopicPartition) -> OffsetResult:
         return await self._offsets.earliest(name)
