@@ -23,6 +23,8 @@ from streamhouse.model.table import Column
 
 GENERATION: Final = "generation"
 """The key of the generation in a status' progress."""
+VERSIONS: Final = "versions"
+"""The key of the newest versions of the lake table that a pipeline writes, in a status' progress."""
 
 PipelineName = NewType("PipelineName", str)
 SupervisorId = NewType("SupervisorId", str)

@@ -1,5 +1,6 @@
 """Micro-batches become commits that DuckDB, Polars, PyIceberg and Spark read alike, each row once."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,33 @@ def test_small_files_are_merged_and_what_nothing_refers_to_is_deleted(
         assert after < before, connector
         assert set(engines.sums(table).values()) == {(3, 3, 3)}
         assert len(table.lake.data_files()) == 1
+
+
+@pytest.mark.parametrize("connector", LAKES)
+def test_the_newest_snapshots_are_reported_with_what_the_table_has(make: Make, connector: Connector) -> None:
+    """Also by the next owner, before its first commit; at most so many."""
+    table, reports = make(connector), list[Any]()
+    table.step.writing = replace(table.writing(), on_commit=reports.append)
+    for each in range(writing.SNAPSHOTS + 1):
+        table.write(each, ORDERS, (each, 1, "de"), (each, 2, "fr"))
+        newest = reports[-1][0]
+        assert (newest["rows"], newest["size_bytes"]) == (
+            2 * (each + 1),
+            sum(file.stat().st_size for file in Path(table.location).rglob("sh-*.parquet")),
+        )
+        assert newest["files"] == len(list(Path(table.location).rglob("sh-*.parquet")))
+    assert len(reports[-1]) == writing.SNAPSHOTS
+    assert [each["at_ms"] for each in reports[-1]] == sorted((each["at_ms"] for each in reports[-1]), reverse=True)
+    assert len({each["version"] for each in reports[-1]}) == writing.SNAPSHOTS
+    other = table.take_over(ORDERS)
+    assert other.step._snapshots[0].rows == 2 * (writing.SNAPSHOTS + 1)
+
+
+def test_a_commit_counts_even_if_the_snapshots_cannot_be_read(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make(Connector.ICEBERG)
+    monkeypatch.setattr(type(table.lake), "snapshots", lambda *_: 1 / 0)
+    table.write(0, ORDERS, (1, 1, "de"))
+    assert (table.read().count(), table.lake.last_batch(QUERY_ID)) == (1, 0)
 
 
 def test_files_that_are_all_there_is_of_a_table_are_never_merged(

@@ -6,10 +6,11 @@ from typing import Any, cast
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streamhouse.model.pipeline import GENERATION, VERSIONS
 from streamhouse.spark.pipelines.query_builder import StartedPipeline
 from streamhouse.spark.pipelines.query_run import QueryRun
 from streamhouse.spark.pipelines.query_stop import stop_all
-from streamhouse.spark.pipelines.runner_protocol import Ended, Event, Started
+from streamhouse.spark.pipelines.runner_protocol import Ended, Event, Metrics, Started
 from tests.spark.pipelines.test_restart_policy import JOB
 
 TIMEOUT_S = 30.0
@@ -79,6 +80,19 @@ def test_a_pipeline_runs_when_each_query_has_gone_through_a_trigger() -> None:
     assert sum(isinstance(each, Started) for each in result.events) == 1
     assert result.events[-1] == Ended(run=1, how="stopped")
     assert not main.isActive
+
+
+def test_the_newest_versions_of_a_lake_table_are_in_the_progress() -> None:
+    main, result = Query(), Told()
+    built = StartedPipeline(main=cast(StreamingQuery, main), versions=[{"version": "7"}])
+    main.progress = Progress(0)
+    run = QueryRun(1, JOB, build=lambda job: built, send=result)
+    run.start()
+    result.wait_for(Metrics)
+    run.stop()
+    run.join(TIMEOUT_S)
+    figures = next(each.figures for each in result.events if isinstance(each, Metrics))
+    assert figures["progress"] == {GENERATION: JOB.generation, VERSIONS: [{"version": "7"}]}
 
 
 def test_a_query_that_does_not_stop_is_asked_again() -> None:

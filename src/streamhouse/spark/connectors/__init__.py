@@ -8,10 +8,10 @@ A connector is a module with the three functions of `TableConnector`. It is impo
 topics does not wait for a database driver. An unsupported operation raises `Rejected` with what to use instead.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -58,8 +58,9 @@ class WriteContext:
     `mode` is Spark's output mode; `checkpoint` the folder of this query alone; `fmt` how a row becomes a value.
     `before_batch` is called by targets whose columns grow, before each micro-batch: it raises where the streams have
     columns now that the query doesn't know. `before_commit` is called by targets that agents don't write, right before
-    each commit: it raises where the pipeline isn't this owner's any more. `lineage` is the same for all pipelines of
-    this name in a cluster: targets that store the epoch themselves fence earlier queries by it, which have other ids.
+    each commit: it raises where the pipeline isn't this owner's any more. `on_commit` gets the newest versions of a
+    lake table, the newest first, after each commit of it. `lineage` is the same for all pipelines of this name in a
+    cluster: targets that store the epoch themselves fence earlier queries by it, which have other ids.
     """
 
     agents: AgentAddress
@@ -73,6 +74,7 @@ class WriteContext:
     partitions: int | None = None
     before_batch: Callable[[], None] | None = None
     before_commit: Callable[[], None] = lambda: None
+    on_commit: Callable[[Sequence[Mapping[str, Any]]], None] = lambda _: None
     lineage: str = ""
 
 

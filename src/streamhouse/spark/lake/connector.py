@@ -15,7 +15,7 @@ names only.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -33,7 +33,7 @@ from streamhouse.spark.connectors import ReadContext, WriteContext
 from streamhouse.spark.connectors.topic import METADATA_COLUMNS
 from streamhouse.spark.lake.data_files import FILE, file_rows, write_files
 from streamhouse.spark.lake.schema_evolution import align_columns
-from streamhouse.spark.lake.table import DataFile, KeyRange, LakeTable, NewDataFile, Progress
+from streamhouse.spark.lake.table import DataFile, KeyRange, LakeTable, NewDataFile, Progress, Snapshot
 from streamhouse.spark.lake.table_options import LakeOptions, lake_options, open_table
 from streamhouse.spark.runtime.checkpoint import BatchOffsets
 from streamhouse.spark.runtime.checkpoint_sync import sync_checkpoint
@@ -130,6 +130,8 @@ ORPHANS_AFTER_MS: Final = 24 * 3600 * 1000
 SMALL_FILES: Final = 16
 """So many files below half of the target size are merged into larger ones, up to MERGE_BYTES at a time."""
 MERGE_BYTES: Final = 1024 * 1024 * 1024
+SNAPSHOTS: Final = 10
+"""The newest versions of a table that a pipeline's status has."""
 
 _PRUNED_BY: Final = (IntegerType, LongType, StringType, DateType)
 
@@ -143,6 +145,7 @@ class LakeBatchWriter:
     writing: WriteContext
     clock: Clock = field(default_factory=SystemClock)
     _cleared_at_s: float | None = None
+    _snapshots: list[Snapshot] = field(default_factory=list)
 
     def take_over(self, frame: DataFrame) -> None:
         """Before the first micro-batch: create the table, and fence former owners of the pipeline."""
@@ -158,6 +161,7 @@ class LakeBatchWriter:
                 if tries >= FENCE_TRIES:
                     raise
             else:
+                self._report_snapshots()
                 return
 
     def progress_of(self, batch_id: int, offsets: BatchOffsets | None = None) -> Progress:
@@ -205,6 +209,20 @@ class LakeBatchWriter:
         sync_checkpoint(self.writing.checkpoint)
         self.writing.before_commit()
         self.lake.commit(written, removed, progress)
+        self._report_snapshots()
+
+    def _report_snapshots(self) -> None:
+        """Report the newest versions of the table: all that are shown at first, then the one that was committed. A
+        failure is only logged: the rows are committed."""
+        try:
+            newest = self.lake.snapshots(1 if self._snapshots else SNAPSHOTS)
+        except Exception:
+            log.warning("snapshots could not be read; table=%s", self.options.name, exc_info=True)
+            return
+        known = {each.version for each in newest}
+        before = [each for each in self._snapshots if each.version not in known]
+        self._snapshots = [*newest, *before][:SNAPSHOTS]
+        self.writing.on_commit([asdict(each) for each in self._snapshots])
 
     # --- by key
 
@@ -272,6 +290,7 @@ class LakeBatchWriter:
         parts = max(1, sum(each.size_bytes for each in small) // self.options.file_size_bytes)
         written = write_files(rows.coalesce(parts), self.lake.plan_files(progress))
         self.lake.commit(written, small, progress, is_rewrite=True)
+        self._report_snapshots()
         return len(small)
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake import Schema as DeltaSchema
@@ -41,6 +42,7 @@ from streamhouse.spark.lake.table import (
     Layout,
     NewDataFile,
     Progress,
+    Snapshot,
     TableNotFound,
     TableSummary,
     check_commit,
@@ -273,9 +275,32 @@ class DeltaLakeTable:
         table.cleanup_metadata()
         return Expiry(files=len(gone))
 
+    def snapshots(self, limit: int) -> list[Snapshot]:
+        """Only the newest has its rows, files and bytes: the log has those of others in its older entries."""
+        table = self._table()
+        versions = [
+            Snapshot(
+                version=str(each["version"]), at_ms=each.get("timestamp") or 0, operation=each.get("operation", "")
+            )
+            for each in table.history(limit)
+        ]
+        if versions:
+            files = pa.table(table.get_add_actions(flatten=True))
+            size_bytes, rows = (_sum(files, name) for name in ("size_bytes", "num_records"))
+            versions[0] = replace(versions[0], rows=rows, files=files.num_rows, size_bytes=size_bytes)
+        return versions
+
     def describe(self) -> TableSummary:
         table = self._table()
         return replace(summarize(self._columns(table), self.data_files()), version=str(table.version()))
+
+
+def _sum(files: pa.Table, name: str) -> int | None:
+    """The sum of a column of numbers; None where the table has none, or not of every file."""
+    if not files.num_rows:
+        return 0
+    is_known = name in files.column_names and not files[name].null_count
+    return int(pc.sum(files[name]).as_py()) if is_known else None
 
 
 def _done(progress: Progress, now_ms: int) -> list[Transaction]:

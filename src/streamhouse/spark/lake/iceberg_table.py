@@ -33,6 +33,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import FileScanTask, Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import Record
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -53,6 +54,7 @@ from streamhouse.spark.lake.table import (
     Layout,
     NewDataFile,
     Progress,
+    Snapshot,
     TableNotFound,
     TableSummary,
     begins_of,
@@ -258,6 +260,10 @@ class IcebergLakeTable:
                     deleted += 1
         return deleted
 
+    def snapshots(self, limit: int) -> list[Snapshot]:
+        newest = sorted(self._table().snapshots(), key=lambda each: each.sequence_number or 0, reverse=True)
+        return [_snapshot(each) for each in newest[:limit]]
+
     def describe(self) -> TableSummary:
         table = self._table()
         progress = {
@@ -267,6 +273,23 @@ class IcebergLakeTable:
         }
         version = table.metadata_location.rsplit("/", 1)[-1]
         return replace(summarize(_columns(table), self.data_files()), version=version, progress=progress)
+
+
+def _snapshot(stored: IcebergSnapshot) -> Snapshot:
+    summary = stored.summary
+
+    def total(name: str) -> int | None:
+        text = None if summary is None else summary.additional_properties.get(name)
+        return None if text is None else int(text)
+
+    return Snapshot(
+        version=str(stored.snapshot_id),
+        at_ms=stored.timestamp_ms,
+        operation="" if summary is None else str(summary.operation.value),
+        rows=total("total-records"),
+        files=total("total-data-files"),
+        size_bytes=total("total-files-size"),
+    )
 
 
 def _file_catalog(name: str, location: Location | None) -> FileCatalog:

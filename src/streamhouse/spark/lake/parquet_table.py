@@ -39,6 +39,7 @@ from streamhouse.spark.lake.table import (
     Layout,
     NewDataFile,
     Progress,
+    Snapshot,
     TableNotFound,
     TableSummary,
     begins_of,
@@ -217,6 +218,9 @@ class ParquetLakeTable:
     def expire_snapshots(self, older_than_ms: int, orphans_before_ms: int) -> Expiry:
         """There are no old versions."""
         return Expiry()
+
+    def snapshots(self, limit: int) -> list[Snapshot]:
+        return []
 
     def describe(self) -> TableSummary:
         files = self.data_files()

@@ -185,6 +185,18 @@ def summarize(columns: StructType, files: Sequence[DataFile], *, rows: int | Non
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A version of a table. The rows, files and bytes that it has are None where the format doesn't say."""
+
+    version: str
+    at_ms: int
+    operation: str
+    rows: int | None = None
+    files: int | None = None
+    size_bytes: int | None = None
+
+
 class LakeTable(Protocol):
     """One table. Used by one thread, on the driver."""
 
@@ -246,6 +258,11 @@ class LakeTable(Protocol):
 
     def expire_snapshots(self, older_than_ms: int, orphans_before_ms: int) -> Expiry:
         """Expire snapshots that ended before a time, and delete files that no snapshot refers to."""
+        ...
+
+    def snapshots(self, limit: int) -> list[Snapshot]:
+        """The newest versions of the table, the newest first, this writer's last commit among them; none where the
+        format has no versions."""
         ...
 
     def describe(self) -> TableSummary:

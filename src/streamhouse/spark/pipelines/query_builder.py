@@ -12,6 +12,7 @@ averages of maxima) and views of views, and costs as much as its tables are larg
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from pyspark.errors import AnalysisException, ParseException
@@ -141,11 +142,15 @@ REFRESH_EVERY: Final = "10 seconds"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartedPipeline:
-    """The running queries: the pipeline's own, and those of its dead letters."""
+    """The running queries: the pipeline's own, and those of its dead letters.
+
+    `versions`: the newest versions of the lake table that it writes, the newest first; replaced after each commit.
+    """
 
     main: StreamingQuery
     others: tuple[StreamingQuery, ...] = ()
     notes: tuple[str, ...] = ()
+    versions: list[Mapping[str, Any]] = field(default_factory=list)
 
 
 class PipelineBuilder:
@@ -195,9 +200,12 @@ class PipelineBuilder:
         _check_query(folder, job, shape)
         pin_columns(catalog, folder, job.revision, bound.reads)
         writing = self._writing(job, options, path, mode=output_mode(job, options, bound.frame))
+        versions: list[Mapping[str, Any]] = []
         if is_lake:
             check_known(bound.reads)
-            writing = replace(writing, before_batch=ColumnWatcher(catalog, Catalog(self._agents), bound.reads).check)
+            watcher = ColumnWatcher(catalog, Catalog(self._agents), bound.reads)
+            on_commit = partial(versions.__setitem__, slice(None))
+            writing = replace(writing, before_batch=watcher.check, on_commit=on_commit)
         _activate(bound.frame.sparkSession)
         main = find(table.connector).write_stream(bound.frame, table, writing)
         queries = [_started(main, job.name, options)]
@@ -207,7 +215,7 @@ class PipelineBuilder:
             stop_all(queries)
             raise
         notes = ((note,) if note else ()) + bound.notes
-        return StartedPipeline(main=queries[0], others=tuple(queries[1:]), notes=notes)
+        return StartedPipeline(main=queries[0], others=tuple(queries[1:]), notes=notes, versions=versions)
 
     def _recomputed(
         self, job: PipelineJob, catalog: Catalog, reading: ReadContext, options: PipelineOptions, path: str

@@ -15,7 +15,7 @@ from typing import Any, Final
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamhouse.clock import SystemClock
-from streamhouse.model.pipeline import GENERATION
+from streamhouse.model.pipeline import GENERATION, VERSIONS
 from streamhouse.spark.pipelines.query_builder import StartedPipeline
 from streamhouse.spark.pipelines.query_metrics import LateRows, ReadOffsets, Totals, query_metrics
 from streamhouse.spark.pipelines.query_stop import stop_all
@@ -114,6 +114,7 @@ class QueryRun(threading.Thread):
                 self._send(LogLine(run=self.number, text=line, level="warning"))
             read = self._read.as_progress()
             progress = {GENERATION: self.job.generation} | ({"read": read} if read else {})
+            progress |= {VERSIONS: list(built.versions)} if built.versions else {}
             figures |= {"dead_letters": dead, "progress": progress}
             self._send(Metrics(run=self.number, figures=figures))
 
