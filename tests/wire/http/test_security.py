@@ -49,7 +49,9 @@ async def test_a_user_is_created_shown_and_deleted(admin: httpx.AsyncClient, htt
         "host": "127.0.0.1",
         "listener": "PUBLIC",
         "unrestricted": False,
+        "super_user": False,
     }
+    assert (await admin.get("/v1/whoami")).json()["super_user"] is True
     assert (await admin.delete("/v1/users/alice")).status_code == 204
     assert (await admin.delete("/v1/users/alice")).status_code == 404
     assert (await http.get("/v1/whoami", headers=basic("alice", "first secret"))).status_code == 401

@@ -218,6 +218,7 @@ async def test_a_listener_tells_the_tenant_too(secure: SecureWorld) -> None:
             "host": "127.0.0.1",
             "listener": "BETA",
             "unrestricted": False,
+            "super_user": True,
         }
         for user in (ACME, BETA, "carol"):
             assert (await http.get("/v1/whoami", headers=basic(user))).status_code == 401

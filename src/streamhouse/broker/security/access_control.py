@@ -161,6 +161,10 @@ class AccessControl:
             self._audit.refused(caller, Operation.CLUSTER_ACTION, str(CLUSTER))
             raise AccessDenied(caller.principal, operation="cluster-action", resource_type="process", name="cluster")
 
+    def is_super_user(self, caller: Caller) -> bool:
+        """Whether the caller may do everything, whatever the rules say."""
+        return self.is_enabled and self._index.is_super_user(self._principals(caller))
+
     def operations(self, caller: Caller, resource: Resource) -> frozenset[Operation]:
         """The operations that the caller may do to a resource (Kafka's authorised operations, KIP-430)."""
         named = (Operation(word) for word in OPERATIONS[resource.type].split())

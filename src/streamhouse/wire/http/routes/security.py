@@ -67,13 +67,15 @@ E = TypeVar("E", ResourceType, AclOperation, PatternType, Permission)
 
 
 class Me(msgspec.Struct, frozen=True, kw_only=True):
-    """The caller. `unrestricted`: access control is off, or the caller is a process of the cluster."""
+    """The caller. `unrestricted`: access control is off, or the caller is a process of the cluster. `super_user`: the
+    settings let it do everything."""
 
     principal: str
     groups: list[str]
     host: str
     listener: str
     unrestricted: bool
+    super_user: bool
 
 
 class UserView(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,6 +213,7 @@ class SecurityCalls:
                 host=caller.host,
                 listener=caller.listener,
                 unrestricted=caller.is_unrestricted,
+                super_user=self._security.access.is_super_user(caller),
             )
         )
 
