@@ -146,6 +146,43 @@ async def test_records_come_live_and_are_produced(origin: str, page: Page) -> No
     await expect(page.locator(".more .live")).to_have_text("live")
 
 
+async def test_a_record_is_produced_by_a_schema(origin: str, page: Page) -> None:
+    async with httpx.AsyncClient(base_url=origin) as http:
+        schema = {"schema": '{"type": "record", "name": "Paid", "fields": [{"name": "paid", "type": "long"}]}'}
+        (await http.post("/subjects/payments-value/versions", json=schema)).raise_for_status()
+        await page.goto(f"{origin}/console/topics/payments?tab=records")
+        await page.get_by_role("button", name="Produce a record").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.locator("[name=key]").fill("by schema")
+        await dialog.locator("[name=value]").fill('{"paid": 7}')
+        await dialog.locator("[name=subject]").fill("payments-value")
+        await dialog.locator("[name=format]").select_option("text")
+        await dialog.get_by_role("button", name="Write this record").click()
+        await expect(dialog.get_by_role("alert")).to_contain_text("written as JSON")
+        await dialog.locator("[name=format]").select_option("json")
+        await dialog.get_by_role("button", name="Write this record").click()
+        await expect(page.locator(".toasts")).to_contain_text("Written to partition")
+        found = await http.post("/v1/topics/payments/search", json={"key": "by schema", "value_format": "schema"})
+    assert [each["value"] for each in found.json()["records"]] == [{"paid": 7}]
+    await page.reload()
+    await expect(page.get_by_role("row", name="by schema")).to_contain_text('{"paid":7}')
+
+
+async def test_the_newest_records_are_those_of_any_partition(origin: str, page: Page) -> None:
+    """As many partitions as a page reads are chosen among those that have records; it says how many it left out."""
+    async with httpx.AsyncClient(base_url=origin) as http:
+        (await http.post("/v1/topics", json={"name": "broad", "partitions": 70})).raise_for_status()
+        last = {"records": [{"value": "last", "partition": 69}]}
+        (await http.post("/v1/topics/broad/records", json=last)).raise_for_status()
+        await page.goto(f"{origin}/console/topics/broad?tab=records")
+        await expect(page.locator("tbody tr")).to_contain_text(["last"])
+        await expect(page.locator(".notice")).to_have_count(0)
+        records = [{"value": number, "partition": number} for number in range(66)]
+        (await http.post("/v1/topics/broad/records", json={"records": records})).raise_for_status()
+    await page.reload()
+    await expect(page.locator(".notice")).to_contain_text("3 partitions with records are left out")
+
+
 async def test_integers_that_javascript_would_round_are_written_and_shown_as_they_are(origin: str, page: Page) -> None:
     await page.goto(f"{origin}/console/topics/payments?tab=records")
     await page.get_by_role("button", name="Produce a record").click()
@@ -215,6 +252,54 @@ async def test_a_pipeline_shows_its_versions_and_a_table_the_pipelines_of_it(ori
     await expect(rows).to_contain_text(["reads"])
     await page.goto(f"{origin}/console/schemas/orders-value")
     await expect(page.locator("section", has_text="Used by").get_by_role("link", name="copies")).to_be_visible()
+
+
+LAKE_TABLE = {
+    "name": "sales_lake", "connector": "iceberg", "columns": [{"name": "id", "type": "BIGINT"}], "key": [],
+    "options": {"location": "/lake/sales_lake"}, "text": "", "is_inferred": False,
+}  # fmt: skip
+
+
+async def test_a_lake_table_shows_its_snapshots_and_how_fresh_it_is(origin: str, page: Page) -> None:
+    """As the pipeline that writes it reported them."""
+    text = "CREATE PIPELINE sales AS INSERT INTO sales_lake SELECT * FROM STREAM(orders)"
+    async with httpx.AsyncClient(base_url=origin) as http:
+        body = {"kind": "sql", "text": text, "target": "sales_lake"}
+        (await http.put("/v1/pipelines/sales", json=body)).raise_for_status()
+        made = (await http.get("/v1/pipelines/sales")).raise_for_status().json()
+    old = {"version": "41", "at_ms": 1_700_000_000_000, "operation": "append", "rows": 2, "files": 1, "size_bytes": 10}
+    new = {**old, "version": "9007199254740993", "at_ms": 1_700_000_060_000, "rows": 5, "files": 2, "size_bytes": 2048}
+    progress = {"generation": 1, "versions": [new, old]}
+    status = {**made["status"], "progress": progress, "lag_records": 3}
+    await page.route("**/v1/pipelines", lambda route: route.fulfill(json={"pipelines": [{**made, "status": status}]}))
+    await page.route("**/v1/tables", lambda route: route.fulfill(json={"tables": [LAKE_TABLE]}))
+    await page.route("**/v1/tables/sales_lake", lambda route: route.fulfill(json=LAKE_TABLE))
+    await page.goto(f"{origin}/console/tables")
+    row = page.get_by_role("row", name="sales_lake")
+    await expect(row).to_contain_text(re.compile(r"iceberg.*5.*\d+ d \d+ h ago", re.S))
+    await row.get_by_role("link", name="sales_lake").click()
+    snapshots = page.locator("section", has_text="Snapshots")
+    await expect(snapshots.locator("header")).to_contain_text("5 rows in 2 files, 2 KiB")
+    await expect(snapshots.locator("tbody tr")).to_have_count(2)
+    await expect(snapshots.locator("tbody tr").first).to_contain_text(re.compile(r"9007199254740993.*append.*5", re.S))
+
+
+RESTARTED = """async (url) => {
+    const { quantile, rate } = await import(url);
+    const agent = (started, count, at_ms) => ({ at_ms, samples: { process_start_time_seconds: { "": started },
+        requests_total: { "": count }, seconds_bucket: { '{le="0.1"}': count, '{le="+Inf"}': count } } });
+    const point = (...counted) => ({ agents: new Map([[1, agent(...counted)]]) });
+    const before = point(5, 1000, 0);
+    return [rate(point(5, 1100, 10000), before, "requests_total"), rate(point(9, 50, 10000), before, "requests_total"),
+        quantile(point(9, 50, 10000), before, "seconds", 0.5)];
+}"""
+
+
+async def test_counters_of_an_agent_that_was_started_again_begin_at_zero(origin: str, page: Page) -> None:
+    await page.goto(f"{origin}/console/settings")
+    app = await page.locator("script[type=module]").get_attribute("src")
+    assert app is not None
+    assert await page.evaluate(RESTARTED, app.replace("app.js", "lib/metrics.js")) == [10, 5, 0.05]
 
 
 async def test_a_group_is_reset_after_a_preview(origin: str, page: Page) -> None:
@@ -338,6 +423,28 @@ async def test_an_open_transaction_is_aborted_after_a_question(agent: LiveAgent,
     await expect(row.get_by_role("button", name="Abort")).to_be_hidden()
 
 
+async def test_open_transactions_are_listed_first(origin: str, page: Page) -> None:
+    done = {
+        "transactional_id": "a-done", "producer_id": 1234, "epoch": 5, "state": "CompleteCommit", "timeout_ms": 60_000,
+        "started_at_ms": None, "open_for_ms": None, "changed_at_ms": 1_700_000_000_000, "partitions": [],
+    }  # fmt: skip
+    late = {**done, "transactional_id": "z-late", "state": "Ongoing", "open_for_ms": 61_000}
+
+    async def answer(route: Route) -> None:
+        found = [late] if "open_for_ms=0" in route.request.url else [done, late]
+        await route.fulfill(json={"transactions": found, "cursor": None})
+
+    await page.route("**/v1/transactions?*", answer)
+    await page.goto(f"{origin}/console/transactions")
+    rows = page.locator("tbody tr")
+    await expect(rows).to_contain_text(["z-late", "a-done"])
+    await expect(rows.first).to_contain_text("Ongoing, late")
+    await expect(rows.last).to_contain_text("1234, 5")
+    await page.get_by_label("State").select_option("open")
+    await expect(rows).to_contain_text(["z-late"])
+    await expect(rows).to_have_count(1)
+
+
 async def test_a_plan_is_shown_as_text_and_a_row_of_a_result_as_a_tree(origin: str, page: Page) -> None:
     column = {"name": "plan", "type": "string"}
     answers = iter([[{"plan": "== What is read ==\ntable orders"}], [{"plan": "short"}, {"plan": {"id": 1}}]])
@@ -347,7 +454,12 @@ async def test_a_plan_is_shown_as_text_and_a_row_of_a_result_as_a_tree(origin: s
     await page.get_by_role("button", name="Explain").click()
     await expect(page.locator("pre[tabindex]")).to_have_text("== What is read ==\ntable orders")
     await page.get_by_role("button", name="Run").click()
-    await page.locator("tbody tr").last.click()
+    row = page.locator("tbody tr").last
+    button, value = await row.locator("button").bounding_box(), await row.locator(".clip").bounding_box()
+    assert button is not None
+    assert value is not None
+    assert value["y"] < button["y"] + button["height"]  # beside it, not below
+    await row.click()
     await expect(page.locator(".tree")).to_contain_text("id: 1")
 
 

@@ -52,7 +52,8 @@ export const plural = (count, word) => `${number(count)} ${word}${count === 1 ? 
 export function settingValue(name, value) {
   if (value === null || value === undefined) return "";
   const amount = Number(value);
-  if (!/^-?\d+$/.test(String(value)) || amount < 0 || amount >= 9.2e18) return amount < 0 && /(ms|bytes)$/.test(name) ? "no limit" : "";
+  if (amount >= 9.2e18) return "no limit"; // the largest number that there is
+  if (!/^-?\d+$/.test(String(value)) || amount < 0) return amount < 0 && /(ms|bytes)$/.test(name) ? "no limit" : "";
   if (name.endsWith(".ms") || name.endsWith("_ms")) return amount >= 1000 ? duration(amount) : "";
   if (name.endsWith("bytes")) return amount >= 1024 ? bytes(amount) : "";
   return "";

@@ -44,6 +44,11 @@ export function labelsOf(point, name, label) {
   return [...new Set(texts.map((text) => text.match(pattern)?.[1]))].filter(Boolean);
 }
 
+const STARTED = "process_start_time_seconds";
+
+// What an agent had counted before; nothing where it was started again since.
+const counted = (agent, earlier) => (earlier && total(earlier.samples, STARTED) === total(agent.samples, STARTED) ? earlier.samples : {});
+
 // Rate of a counter between two points, by agent, so that one that was started again doesn't count backwards.
 export function rate(now, before, name, labels) {
   if (!before) return null;
@@ -51,7 +56,7 @@ export function rate(now, before, name, labels) {
   for (const [node, agent] of now.agents) {
     const earlier = before.agents.get(node);
     const elapsed = earlier ? (agent.at_ms - earlier.at_ms) / 1000 : 0;
-    if (elapsed > 0) sum += Math.max(0, total(agent.samples, name, labels) - total(earlier.samples, name, labels)) / elapsed;
+    if (elapsed > 0) sum += Math.max(0, total(agent.samples, name, labels) - total(counted(agent, earlier), name, labels)) / elapsed;
   }
   return sum;
 }
@@ -63,7 +68,7 @@ export function quantile(now, before, name, share, labels = {}) {
   const matches = matcher(labels);
   const counts = new Map();
   for (const [node, agent] of now.agents) {
-    const earlier = before?.agents.get(node)?.samples[`${name}_bucket`] ?? {};
+    const earlier = counted(agent, before?.agents.get(node))[`${name}_bucket`] ?? {};
     for (const [text, value] of Object.entries(agent.samples[`${name}_bucket`] ?? {})) {
       if (!matches(text)) continue;
       const limit = text.match(/le="([^"]*)"/)[1];

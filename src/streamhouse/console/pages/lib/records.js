@@ -1,23 +1,49 @@
 // Reading records: the newest, from an offset, from a time, of one partition or of all.
 import { get, path } from "./api.js";
-import { parse } from "./json.js";
+import { parse, stringify } from "./json.js";
 
 export const PAGE = 50;
 const MAX_PARTITIONS = 64;
 
-const pageOf = (topic, partition, query, signal) =>
-  get(path("v1", "topics", topic, "partitions", String(partition), "records"), { ...query, key_format: "base64", value_format: "base64" }, { signal });
+const RAW = { key_format: "base64", value_format: "base64" };
+const DECODED = { key_format: "schema", value_format: "schema" };
+
+// A page of records as bytes. Where some begin like those of Kafka's serializers, the page is read again, decoded by their
+// schemas: `decoded` of a record.
+async function decodedPage(url, query, signal) {
+  const page = await get(url, { ...query, ...RAW }, { signal });
+  if (!page.records.some(hasSchema)) return page;
+  const { records } = await get(url, { ...query, ...DECODED }, { signal, isExact: true }).catch(() => ({ records: [] }));
+  const decoded = new Map(records.map((each) => [`${each.partition}/${each.offset}`, each]));
+  return { ...page, records: page.records.map((each) => ({ ...each, decoded: decoded.get(`${each.partition}/${each.offset}`) })) };
+}
+
+const looksEncoded = (base64) => Boolean(base64 && schemaIdOf(bytesOf(base64.slice(0, 8))));
+const hasSchema = ({ key, value }) => looksEncoded(key) || looksEncoded(value);
+
+// The key or the value of a record as one line of text.
+export function textIn(record, field) {
+  const { decoded } = record;
+  return decoded && looksEncoded(record[field]) && !decoded[`${field}_format`] ? stringify(decoded[field]) : read(record[field]).text;
+}
+
+const pageOf = (topic, partition, query, signal) => decodedPage(path("v1", "topics", topic, "partitions", String(partition), "records"), query, signal);
 
 async function ends(topic, signal) {
   const { partitions } = await get(path("v1", "topics", topic, "partitions"), {}, { signal });
   return partitions;
 }
 
+// Offsets by partition as the URL has them: 0:17,1:4.
+export const offsetsText = (offsets) => Object.entries(offsets).map((each) => each.join(":")).join(",");
+export const offsetsOf = (text) => (text ? Object.fromEntries(text.split(",").map((each) => each.split(":").map(Number))) : {});
+
 const newestFirst = (a, b) => b.timestamp_ms - a.timestamp_ms || a.partition - b.partition || b.offset - a.offset;
 
 // The last records before the given offsets (by partition; without one, before the end), newest first.
 async function before(topic, wanted, upTo, limit, signal) {
-  const partitions = (await ends(topic, signal)).filter((each) => (wanted === "" ? true : each.partition === Number(wanted))).slice(0, MAX_PARTITIONS);
+  const holding = (await ends(topic, signal)).filter((each) => (wanted === "" ? (each.high_watermark ?? each.log_start) > each.log_start : each.partition === Number(wanted)));
+  const partitions = holding.slice(0, MAX_PARTITIONS);
   const share = Math.max(1, Math.ceil(limit / Math.max(1, partitions.length)));
   const pages = await Promise.all(partitions.map(async (each) => {
     const end = Math.min(upTo[each.partition] ?? each.high_watermark ?? each.log_start, each.high_watermark ?? each.log_start);
@@ -28,7 +54,7 @@ async function before(topic, wanted, upTo, limit, signal) {
   }));
   const older = Object.fromEntries(pages.map((each) => [each.partition, each.first]));
   const hasOlder = pages.some((each) => each.first > each.start);
-  return { records: pages.flatMap((each) => each.records).sort(newestFirst), older: hasOlder ? older : null };
+  return { records: pages.flatMap((each) => each.records).sort(newestFirst), older: hasOlder ? older : null, left_out: holding.length - partitions.length };
 }
 
 // `from`: end, start, offset, time. The answer has `older` (offsets to go on before) or `next` (a query to go on with).
@@ -41,7 +67,7 @@ export async function readPage({ topic, partition, from, offset, at, upTo, curso
     return { records: page.records, next: more ? { from: "offset", offset: page.next_offset } : null, end: page.high_watermark, start: page.log_start };
   }
   const start = cursor ? { cursor } : { from: from === "time" ? at : "earliest" };
-  const page = await get(path("v1", "topics", topic, "records"), { ...start, limit, key_format: "base64", value_format: "base64" }, { signal });
+  const page = await decodedPage(path("v1", "topics", topic, "records"), { ...start, limit }, signal);
   return { records: page.records, next: page.records.length >= limit ? { cursor: page.cursor } : null };
 }
 

@@ -1,5 +1,5 @@
 // Small parts that all pages use.
-import { html, useState } from "../lib/html.js";
+import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { useQuery } from "../lib/router.js";
 import { toast } from "./toasts.js";
 import { Icon } from "./icons.js";
@@ -39,10 +39,17 @@ export function Loaded({ of, children }) {
   return html`${of.error && html`<${Failure} error=${of.error} />`}${children(of.data)}`;
 }
 
-export const Tabs = ({ tabs, active, label }) => html`
-  <nav class="tabs" aria-label=${label}>
+// On a phone the tabs scroll sideways; the active one is in view.
+export function Tabs({ tabs, active, label }) {
+  const element = useRef(null);
+  useEffect(() => {
+    const chosen = element.current.querySelector("[aria-current]");
+    if (chosen) element.current.scrollLeft = chosen.offsetLeft + chosen.offsetWidth - element.current.clientWidth + 24;
+  }, [active]);
+  return html`<nav class="tabs" aria-label=${label} ref=${element}>
     ${tabs.map((each) => html`<a key=${each.id} href=${each.href} aria-current=${each.id === active ? "page" : undefined}>${each.label}</a>`)}
   </nav>`;
+}
 
 export const Field = ({ label, about, children }) => html`
   <label class="field"><span>${label}</span>${children}${about && html`<small>${about}</small>`}</label>`;

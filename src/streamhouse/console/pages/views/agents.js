@@ -36,6 +36,8 @@ export function Page() {
     <${Loaded} of=${leases}>${(data) => html`<${Leases} partitions=${data.partitions} agents=${agents.data?.agents ?? []} />`}</${Loaded}>`;
 }
 
+const perSecond = (value) => (value === null ? "–" : `${bytes(value)}/s`);
+
 function AgentTable({ agents, metrics, onDrain }) {
   const [now, before] = [metrics.points.at(-1), metrics.points.at(-2)];
   const of = (row, name) => (now?.agents.has(row.node) ? total(now.agents.get(row.node).samples, name) : null);
@@ -46,8 +48,7 @@ function AgentTable({ agents, metrics, onDrain }) {
     { id: "kafka", label: "Kafka, HTTP", value: (row) => row.kafka, cell: (row) => html`<div class="mono small">${row.kafka}<br />${row.http}</div>` },
     { id: "partitions", label: "Partitions", right: true, value: (row) => row.partitions, cell: (row) => number(row.partitions) },
     { id: "shards", label: "Group shards", right: true, value: (row) => row.shards },
-    { id: "in", label: "Written", right: true, value: (row) => speed(row, "streamhouse_appended_bytes_total") ?? -1, cell: (row) => `${bytes(speed(row, "streamhouse_appended_bytes_total"))}/s` },
-    { id: "out", label: "Read", right: true, value: (row) => speed(row, "streamhouse_fetched_bytes_total") ?? -1, cell: (row) => `${bytes(speed(row, "streamhouse_fetched_bytes_total"))}/s` },
+    { id: "io", label: "Written, read", right: true, value: (row) => speed(row, "streamhouse_appended_bytes_total") ?? -1, cell: (row) => html`${perSecond(speed(row, "streamhouse_appended_bytes_total"))}<br />${perSecond(speed(row, "streamhouse_fetched_bytes_total"))}` },
     { id: "cpu", label: "CPU", right: true, value: (row) => speed(row, "process_cpu_seconds_total") ?? -1, cell: (row) => percent(speed(row, "process_cpu_seconds_total")) },
     { id: "memory", label: "Memory", right: true, value: (row) => of(row, "process_resident_memory_bytes") ?? -1, cell: (row) => bytes(of(row, "process_resident_memory_bytes")) },
     { id: "lease", label: "Session ends in", right: true, value: (row) => row.expires_in_ms, cell: (row) => (row.expires_in_ms > 0 ? duration(row.expires_in_ms) : "expired") },

@@ -6,7 +6,7 @@ import { useData } from "../lib/live.js";
 import { go, href, useQuery } from "../lib/router.js";
 import { visible } from "../lib/session.js";
 import { confirm } from "../ui/dialogs.js";
-import { Badge, Card, Failure, Loaded, PageHead, Search, Tile } from "../ui/parts.js";
+import { Badge, Card, Failure, Loaded, Notice, PageHead, Search, Tile } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
 import { toast } from "../ui/toasts.js";
 import { resetGroup } from "./group_reset.js";
@@ -24,8 +24,16 @@ async function listed(signal) {
   return groups.map((each) => ({ ...each, lag: byName.get(each.group) ?? null }));
 }
 
-const HEALTH = { "caught up": "ok", shrinking: "info", growing: "warn", stuck: "bad", stopped: "warn" };
+const HEALTH = { "caught up": "ok", shrinking: "info", steady: "warn", growing: "warn", stuck: "bad", stopped: "warn" };
 export const Health = ({ of }) => of && html`<${Badge} kind=${HEALTH[of] ?? ""}>${of}</${Badge}>`;
+
+// What to do about a group that is not well.
+const HINTS = {
+  stuck: ["bad", html`In some partitions records wait, but the committed offset doesn't move. The consumer hangs, fails at a record, doesn't commit, or is slow; or an <a href=${href(["transactions"], { state: "open" })}>open transaction</a> holds the records back.`],
+  stopped: ["warn", "Records wait, and the group has no members: start its consumers, or delete the group if it isn't needed any more."],
+  growing: ["warn", "Records come faster than the group commits: add members, up to the number of partitions, or make them faster."],
+};
+const Hint = ({ of }) => HINTS[of] && html`<${Notice} kind=${HINTS[of][0]}>${HINTS[of][1]}</${Notice}>`;
 
 // Whether the lag grows, and how fast.
 const trend = (rate) => (rate === null || rate === undefined ? "" : Math.abs(rate) < 0.05 ? "steady" : `${rate > 0 ? "grows by" : "shrinks by"} ${short(Math.abs(rate))}/s`);
@@ -41,13 +49,13 @@ function GroupList() {
   const groups = useData(listed, [], LIST_MS);
   const columns = [
     { id: "group", label: "Group", value: (row) => row.group, cell: (row) => html`<a class="name" href=${href(["groups", row.group])}>${row.group}</a>` },
-    { id: "state", label: "State", value: (row) => row.state, cell: (row) => html`<${Badge} kind=${STATES[row.state] ?? ""}>${row.state}</${Badge}>` },
+    { id: "state", label: "State", minor: true, value: (row) => row.state, cell: (row) => html`<${Badge} kind=${STATES[row.state] ?? ""}>${row.state}</${Badge}>` },
     { id: "protocol", label: "Protocol", minor: true, value: (row) => row.protocol_type || "–" },
     { id: "health", label: "Health", value: (row) => row.lag?.health ?? "", cell: (row) => html`<${Health} of=${row.lag?.health} />` },
     { id: "lag", label: "Lag, records", right: true, value: (row) => row.lag?.lag ?? -1, cell: (row) => number(row.lag?.lag) },
     { id: "time", label: "Lag, time", right: true, value: (row) => row.lag?.lag_ms ?? -1, cell: (row) => duration(row.lag?.lag_ms) },
     { id: "trend", label: "Trend", value: (row) => row.lag?.records_per_second ?? 0, cell: (row) => html`<span class="nowrap">${trend(row.lag?.records_per_second)}</span>` },
-    { id: "day", label: "Last day", cell: (row) => row.lag && html`<${Sparkline} samples=${row.lag.history} />` },
+    { id: "day", label: "Last day", minor: true, cell: (row) => row.lag && html`<${Sparkline} samples=${row.lag.history} />` },
   ];
   return html`<${PageHead} title="Groups" about=${groups.data && plural(groups.data.length, "consumer group")} />
     <${Card} flush><div class="toolbar"><${Search} placeholder="Filter groups" /></div>
@@ -74,7 +82,7 @@ function GroupPage({ name }) {
       about=${group.data && `${plural(group.data.members.length, "member")}${group.data.protocol ? ` · ${group.data.protocol}` : ""}`}
       actions=${html`<button type="button" class="write button" onClick=${() => resetGroup(name, lag.data?.partitions ?? [], reload)}>Reset offsets</button>
         <button type="button" class="write button danger" onClick=${deleteGroup}>Delete</button>`} />
-    <${Loaded} of=${lag}>${(data) => html`<${Summary} lag=${data} members=${group.data?.members ?? []} /><${LagHistory} lag=${data} />`}</${Loaded}>
+    <${Loaded} of=${lag}>${(data) => html`<${Hint} of=${data.health} /><${Summary} lag=${data} members=${group.data?.members ?? []} /><${LagHistory} lag=${data} />`}</${Loaded}>
     <${Loaded} of=${group}>${(data) => html`<${Members} group=${data} lag=${lag.data} />`}</${Loaded}>
     <${Loaded} of=${lag}>${(data) => html`<${Partitions} lag=${data} members=${group.data?.members ?? []} />`}</${Loaded}>`;
 }

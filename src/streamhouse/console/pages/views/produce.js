@@ -18,6 +18,7 @@ function headersOf(text) {
 
 function bodyOf(form) {
   const format = form.get("format");
+  const subject = form.get("subject");
   const text = form.get("value");
   const record = { headers: headersOf(form.get("headers")) };
   if (form.get("tombstone")) record.value = null;
@@ -30,9 +31,9 @@ function bodyOf(form) {
   } else record.value = text;
   if (form.get("key") !== "") record.key = form.get("key");
   if (form.get("partition") !== "") record.partition = Number(form.get("partition"));
-  const body = { records: [record], value_format: format };
-  if (form.get("subject") && record.value !== null) body.value_subject = form.get("subject");
-  return body;
+  if (!subject || record.value === null) return { records: [record], value_format: format };
+  if (format !== "json") throw new Error("A value that a schema encodes is written as JSON: choose this format.");
+  return { records: [record], value_subject: subject };
 }
 
 function Form({ topic, close }) {

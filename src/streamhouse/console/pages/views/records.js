@@ -1,10 +1,10 @@
 // The records of a topic: browse, watch new ones come, look at one, download.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
 import { get, lines, path } from "../lib/api.js";
-import { number, preciseTime } from "../lib/format.js";
+import { number, plural, preciseTime } from "../lib/format.js";
 import { useData } from "../lib/live.js";
 import { setQuery, useQuery } from "../lib/router.js";
-import { PAGE, read, readPage } from "../lib/records.js";
+import { offsetsOf, offsetsText, readPage, textIn } from "../lib/records.js";
 import { ways } from "../lib/session.js";
 import { Action, Card, Choice, Empty, Failure, Field, Loaded, Notice } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
@@ -25,8 +25,8 @@ export const COLUMNS = [
   column("time", "Time", (row) => row.timestamp_ms, (row) => html`<${When} ms=${row.timestamp_ms} />`),
   column("partition", "Partition", (row) => row.partition, null, { right: true, minor: true }),
   column("offset", "Offset", (row) => row.offset, (row) => number(row.offset), { right: true, minor: true }),
-  column("key", "Key", (row) => read(row.key).text, (row) => html`<span class="clip key ${row.key === null ? "muted" : ""}">${read(row.key).text}</span>`),
-  column("value", "Value", (row) => read(row.value).text, (row) => html`<span class="clip ${row.value === null ? "muted" : ""}">${read(row.value).text}</span>`, { fill: true }),
+  column("key", "Key", (row) => textIn(row, "key"), (row) => html`<span class="clip key ${row.key === null ? "muted" : ""}">${textIn(row, "key")}</span>`),
+  column("value", "Value", (row) => textIn(row, "value"), (row) => html`<span class="clip ${row.value === null ? "muted" : ""}">${textIn(row, "value")}</span>`, { fill: true }),
   column("headers", "Headers", (row) => (row.headers ?? []).length, (row) => (row.headers?.length ? number(row.headers.length) : ""), { right: true, minor: true }),
 ];
 
@@ -38,7 +38,7 @@ export function Records({ topic, partitions = 1 }) {
   const [cursor] = useQuery("cursor");
   const [upTo] = useQuery("before");
   const [filter] = useQuery("q");
-  const request = { topic, partition, from, offset, at: at || Date.now() - 3600000, cursor, upTo: upTo ? Object.fromEntries(upTo.split(",").map((each) => each.split(":").map(Number))) : {} };
+  const request = { topic, partition, from, offset, at: at || Date.now() - 3600000, cursor, upTo: offsetsOf(upTo) };
   const choices = [["", "All"], ...Array.from({ length: partitions }, (_, number) => [String(number), String(number)])];
   const reset = { cursor: "", before: "" };
   return html`<${Card} flush>
@@ -63,14 +63,15 @@ export const keyOf = (row) => `${row.partition}/${row.offset}`;
 
 function Browse({ request, filter }) {
   const page = useData((signal) => readPage(request, signal), [JSON.stringify(request)]);
-  return html`<${Loaded} of=${page}>${({ records, older, next, start, end }) => html`
+  return html`<${Loaded} of=${page}>${({ records, older, next, start, end, left_out }) => html`
+    ${left_out > 0 && html`<div class="more"><${Notice} kind="warn">${plural(left_out, "partition")} with records ${left_out === 1 ? "is" : "are"} left out, because there are many: choose one, or read from the start.</${Notice}></div>`}
     <${Table} label="Records" columns=${COLUMNS} rows=${records} rowKey=${keyOf} filter=${filter} urlSort=${false} detail=${detailOf(request.topic)}
       empty=${start !== undefined && start < end ? "Nothing on this page." : "No records here."} />
     <div class="more row">
-      ${older && html`<button type="button" class="button tiny" onClick=${() => setQuery({ before: Object.entries(older).map((each) => each.join(":")).join(",") })}>Older</button>`}
+      ${older && html`<button type="button" class="button tiny" onClick=${() => setQuery({ before: offsetsText(older) })}>Older</button>`}
       ${next && html`<button type="button" class="button tiny" onClick=${() => setQuery(next)}>Next</button>`}
       <button type="button" class="button tiny" onClick=${page.reload}>Again</button>
-      <span class="muted small">${number(records.length)} records${end === undefined ? "" : `, the partition has ${number(start)} – ${number(end)}`}</span>
+      <span class="muted small">${plural(records.length, "record")}${end === undefined ? "" : `, the partition has ${number(start)} – ${number(end)}`}</span>
     </div>`}</${Loaded}>`;
 }
 

@@ -29,7 +29,7 @@ function Me({ of }) {
   const me = of.data;
   return html`<${Card} title="You"><div class="stack">
     <dl class="pair"><dt>Principal</dt><dd><code>${me.principal}</code></dd><dt>Groups</dt><dd>${me.groups.join(", ") || "none"}</dd><dt>Address</dt><dd>${me.host}</dd><dt>Listener</dt><dd>${me.listener}</dd>
-      <dt>Rights</dt><dd>${me.unrestricted ? html`<${Badge} kind="warn">everything</${Badge}>` : "what the access rules allow"}</dd></dl>
+      <dt>Rights</dt><dd>${me.unrestricted ? html`<${Badge} kind="warn">everything</${Badge}>` : me.super_user ? "everything, as a super user" : "what the access rules allow"}</dd></dl>
     ${me.unrestricted && html`<${Notice} kind="warn">${OFF}</${Notice}>`}
   </div></${Card}>`;
 }

@@ -1,7 +1,7 @@
-// Tables of SQL: defined tables, topics, views with their rows.
+// Tables of SQL: defined tables, topics, views with their rows, lake tables with their snapshots.
 import { html } from "../lib/html.js";
 import { get, path } from "../lib/api.js";
-import { ago, duration, number, plural, short } from "../lib/format.js";
+import { ago, bytes, duration, number, plural, short, time } from "../lib/format.js";
 import { stringify } from "../lib/json.js";
 import { useData } from "../lib/live.js";
 import { sourcesOf } from "../lib/pipelines.js";
@@ -15,10 +15,22 @@ const ROWS = 100;
 
 export const Page = ({ parts }) => (parts.length ? html`<${TablePage} key=${parts[0]} name=${parts[0]} />` : html`<${TableList} />`);
 
+const LAKE = new Set(["iceberg", "delta", "parquet"]);
+const isWriterOf = (name) => (each) => (each.target || each.name) === name;
+const pipelinesOf = (signal) => get("/v1/pipelines", {}, { signal }).then(({ pipelines }) => pipelines);
+
+// What the pipeline that writes a lake table reported of its newest versions, the newest first; null without a report.
+function lakeOf(name, pipelines) {
+  const { status } = pipelines.filter(isWriterOf(name)).find((each) => each.status.progress?.versions?.length) ?? {};
+  if (!status) return null;
+  const versions = status.progress.versions;
+  return { versions, rows: versions[0].rows, fresh_at_ms: status.lag_records === 0 ? status.told_at_ms : versions[0].at_ms };
+}
+
 async function load(signal) {
-  const [tables, views] = await Promise.all([get("/v1/tables", {}, { signal }), get("/v1/views", {}, { signal })]);
+  const [tables, views, pipelines] = await Promise.all([get("/v1/tables", {}, { signal }), get("/v1/views", {}, { signal }), pipelinesOf(signal).catch(() => [])]);
   const byName = new Map(views.views.map((each) => [each.name, each]));
-  return tables.tables.map((each) => ({ ...each, view: byName.get(each.name) }));
+  return tables.tables.map((each) => ({ ...each, view: byName.get(each.name), contents: byName.get(each.name) ?? (LAKE.has(each.connector) ? lakeOf(each.name, pipelines) : null) }));
 }
 
 function TableList() {
@@ -27,12 +39,12 @@ function TableList() {
   const columns = [
     { id: "name", label: "Table", value: (row) => row.name, cell: (row) => html`<a class="name" href=${href(["tables", row.name])}>${row.name}</a>` },
     { id: "connector", label: "Is a", value: (row) => row.connector, cell: (row) => html`<${Badge} kind=${row.view ? "info" : ""}>${row.connector}</${Badge}>` },
-    { id: "columns", label: "Columns", value: (row) => (row.columns ?? []).map((each) => each.name).join(", "), cell: (row) => html`<span class="clip">${row.columns ? row.columns.map((each) => each.name).join(", ") : "inferred when read"}</span>` },
-    { id: "rows", label: "Rows", right: true, value: (row) => row.view?.rows ?? -1, cell: (row) => number(row.view?.rows) },
-    { id: "fresh", label: "Fresh as of", right: true, value: (row) => row.view?.fresh_at_ms ?? 0, cell: (row) => (row.view ? ago(row.view.fresh_at_ms) : "–") },
+    { id: "columns", label: "Columns", minor: true, value: (row) => (row.columns ?? []).map((each) => each.name).join(", "), cell: (row) => html`<span class="clip">${row.columns ? row.columns.map((each) => each.name).join(", ") : "inferred when read"}</span>` },
+    { id: "rows", label: "Rows", right: true, value: (row) => row.contents?.rows ?? -1, cell: (row) => number(row.contents?.rows) },
+    { id: "fresh", label: "Fresh as of", right: true, value: (row) => row.contents?.fresh_at_ms ?? 0, cell: (row) => (row.contents ? ago(row.contents.fresh_at_ms) : "–") },
     { id: "sql", label: "", cell: (row) => html`<a href=${href(["sql"], { text: `SELECT * FROM \`${row.name}\` LIMIT 100` })}>Query</a>` },
   ];
-  return html`<${PageHead} title="Tables" about=${tables.data && `${plural(tables.data.length, "table")}: definitions, topics without one, and views`} />
+  return html`<${PageHead} title="Tables" about=${tables.data && `${plural(tables.data.length, "table")}: definitions, lake tables, topics without a definition, and views`} />
     <${Card} flush><div class="toolbar"><${Search} placeholder="Filter tables" /></div>
       <${Loaded} of=${tables}>${(rows) => html`<${Table} label="Tables" columns=${columns} rows=${rows} rowKey=${(row) => row.name} filter=${filter} empty="There are no tables yet; each topic is one." />`}</${Loaded}></${Card}>`;
 }
@@ -45,16 +57,35 @@ function TablePage({ name }) {
       actions=${html`<a class="button primary" href=${href(["sql"], { text: `SELECT * FROM \`${name}\` LIMIT 100` })}>Query it</a>${table.data?.connector === "topic" && html`<a class="button" href=${href(["topics", name])}>Topic</a>`}`} />
     <${Loaded} of=${table}>${(data) => html`<div class="grid"><div class="span-7"><${Card} title="Columns" flush><${Table} label="Columns" urlSort=${false} rows=${data.columns ?? []} rowKey=${(row) => row.name} empty="Inferred from the records when the table is read."
         columns=${[{ id: "name", label: "Column", value: (row) => row.name, cell: (row) => html`<code>${row.name}</code> ${data.key.includes(row.name) && html`<${Badge} kind="info">key</${Badge}>`}` }, { id: "type", label: "Type", value: (row) => row.type, cell: (row) => html`<code class="break">${row.type}</code>` }]} /></${Card}></div>
-      <div class="span-5"><${Card} title="Definition">${data.text && html`<pre class="code" tabindex="0">${data.text}</pre>`}<dl class="pair">${Object.entries(data.options).map(([option, value]) => html`<dt key=${`${option}k`} class="mono">${option}</dt><dd key=${`${option}v`} class="mono">${value}</dd>`)}</dl>${!data.text && !Object.keys(data.options).length && html`<p class="muted">None: the topic as it is.</p>`}</${Card}></div></div>`}</${Loaded}>
+      <div class="span-5"><${Card} title="Definition"><div class="stack">${data.text && html`<pre class="code" tabindex="0">${data.text}</pre>`}<dl class="pair">${Object.entries(data.options).map(([option, value]) => html`<dt key=${`${option}k`} class="mono">${option}</dt><dd key=${`${option}v`} class="mono">${value}</dd>`)}</dl>${!data.text && !Object.keys(data.options).length && html`<p class="muted">None: the topic as it is.</p>`}</div></${Card}></div></div>`}</${Loaded}>
+    ${LAKE.has(table.data?.connector) && html`<${Snapshots} name=${name} />`}
     <${Users} name=${name} />
     ${view.data && html`<${Rows} view=${view.data} />`}`;
+}
+
+// The newest versions of a lake table, as the pipeline that writes it reported them.
+function Snapshots({ name }) {
+  const lake = useData((signal) => pipelinesOf(signal).then((pipelines) => ({ found: lakeOf(name, pipelines) })), [name], LIST_MS);
+  const found = lake.data?.found;
+  const newest = found?.versions[0];
+  const columns = [
+    { id: "at", label: "Committed", value: (row) => row.at_ms, cell: (row) => html`<span class="nowrap">${time(row.at_ms)}</span>` },
+    { id: "version", label: "Snapshot", minor: true, value: (row) => row.version, cell: (row) => html`<code>${row.version}</code>` },
+    { id: "operation", label: "Operation", minor: true, value: (row) => row.operation.toLowerCase() },
+    { id: "rows", label: "Rows", right: true, value: (row) => row.rows ?? -1, cell: (row) => number(row.rows) },
+    { id: "files", label: "Files", right: true, value: (row) => row.files ?? -1, cell: (row) => number(row.files) },
+    { id: "bytes", label: "Size", right: true, value: (row) => row.size_bytes ?? -1, cell: (row) => bytes(row.size_bytes) },
+  ];
+  return html`<${Card} title="Snapshots" flush actions=${newest && html`<span class="muted small">${number(newest.rows)} rows in ${plural(newest.files ?? 0, "file")}, ${bytes(newest.size_bytes)} · fresh as of ${ago(found.fresh_at_ms)}</span>`}>
+    <${Loaded} of=${lake}>${({ found: known }) => html`<${Table} label="Snapshots" urlSort=${false} columns=${columns} rows=${known?.versions ?? []} rowKey=${(row) => row.version}
+      empty="None is known: no pipeline that writes this table has reported a commit. Parquet tables have files, and no snapshots." />`}</${Loaded}></${Card}>`;
 }
 
 // Pipelines that write the table, hence how fresh it is, and those that read it.
 function Users({ name }) {
   const users = useData(async (signal) => {
     const { pipelines } = await get("/v1/pipelines", {}, { signal });
-    return pipelines.map((each) => ({ ...each, writes: (each.target || each.name) === name, reads: sourcesOf(each).includes(name) })).filter((each) => each.writes || each.reads);
+    return pipelines.map((each) => ({ ...each, writes: isWriterOf(name)(each), reads: sourcesOf(each).includes(name) })).filter((each) => each.writes || each.reads);
   }, [name], LIST_MS);
   const columns = [
     { id: "name", label: "Pipeline", value: (row) => row.name, cell: (row) => html`<a class="name" href=${href(["pipelines", row.name])}>${row.name}</a>` },

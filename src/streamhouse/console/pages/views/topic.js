@@ -8,6 +8,7 @@ import { confirm } from "../ui/dialogs.js";
 import { Badge, Card, Failure, Loaded, PageHead, Tabs } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
 import { toast } from "../ui/toasts.js";
+import { Health } from "./groups.js";
 import { Records } from "./records.js";
 import { produceRecord } from "./produce.js";
 import { Search } from "./search.js";
@@ -52,13 +53,13 @@ function Partitions({ name }) {
   const columns = [
     { id: "partition", label: "Partition", value: (row) => row.partition, cell: (row) => html`<a href=${href(["topics", name], { tab: "records", partition: row.partition })}>${row.partition}</a>` },
     { id: "leader", label: "Leader", value: (row) => row.leader ?? -1, cell: (row) => html`<span class="nowrap">${row.leader === null ? html`<${Badge}>no lease</${Badge}>` : `Agent ${row.leader}`} ${row.pinned_to !== null && html`<${Badge}>pinned</${Badge}>`}</span>` },
-    { id: "start", label: "Log start", right: true, value: (row) => row.log_start, cell: (row) => number(row.log_start) },
-    { id: "flushed", label: "In segments up to", right: true, value: (row) => row.flushed_end, cell: (row) => number(row.flushed_end) },
+    { id: "start", label: "Log start", right: true, minor: true, value: (row) => row.log_start, cell: (row) => number(row.log_start) },
+    { id: "flushed", label: "In segments up to", right: true, minor: true, value: (row) => row.flushed_end, cell: (row) => number(row.flushed_end) },
     { id: "end", label: "End", right: true, value: (row) => row.high_watermark ?? -1, cell: (row) => number(row.high_watermark) },
     { id: "records", label: "Offsets", right: true, value: (row) => (row.high_watermark ?? row.log_start) - row.log_start, cell: (row) => (row.high_watermark === null ? "–" : number(row.high_watermark - row.log_start)) },
     { id: "bytes", label: "Size", right: true, value: (row) => row.bytes, cell: (row) => bytes(row.bytes) },
-    { id: "epoch", label: "Epoch", right: true, value: (row) => row.epoch },
-    { id: "lease", label: "Lease", right: true, value: (row) => row.lease_expires_in_ms ?? -1, cell: (row) => (row.lease_expires_in_ms === null ? "–" : duration(row.lease_expires_in_ms)) },
+    { id: "epoch", label: "Epoch", right: true, minor: true, value: (row) => row.epoch },
+    { id: "lease", label: "Lease", right: true, minor: true, value: (row) => row.lease_expires_in_ms ?? -1, cell: (row) => (row.lease_expires_in_ms === null ? "–" : duration(row.lease_expires_in_ms)) },
   ];
   return html`<${Card} title="Partitions" flush actions=${html`<span class="live">live</span>`}>
     <${Loaded} of=${partitions}>${(data) => html`<${Table} label="Partitions" columns=${columns} rows=${data.partitions} rowKey=${(row) => row.partition} />`}</${Loaded}></${Card}>`;
@@ -71,7 +72,7 @@ async function consumersOf(topic, signal) {
   const lags = await Promise.all(groups.slice(0, MAX_GROUPS).map(async (group) => {
     const lag = await get(path("v1", "groups", group.group, "lag"), {}, { signal }).catch(() => null);
     const own = (lag?.partitions ?? []).filter((each) => each.topic === topic);
-    return own.length ? { ...group, partitions: own.length, lag: own.reduce((sum, each) => sum + (each.lag ?? 0), 0) } : null;
+    return own.length ? { ...group, partitions: own.length, lag: own.reduce((sum, each) => sum + (each.lag ?? 0), 0), lag_ms: own.reduce((most, each) => (each.lag_ms === null ? most : Math.max(most ?? 0, each.lag_ms)), null), health: lag.health } : null;
   }));
   return { rows: lags.filter(Boolean), isCut: groups.length > MAX_GROUPS };
 }
@@ -80,9 +81,11 @@ function Consumers({ name }) {
   const groups = useData((signal) => consumersOf(name, signal), [name], 4 * LIVE_MS);
   const columns = [
     { id: "group", label: "Group", value: (row) => row.group, cell: (row) => html`<a class="name" href=${href(["groups", row.group])}>${row.group}</a>` },
-    { id: "state", label: "State", value: (row) => row.state },
-    { id: "partitions", label: "Partitions", right: true, value: (row) => row.partitions },
-    { id: "lag", label: "Lag in this topic", right: true, value: (row) => row.lag, cell: (row) => number(row.lag) },
+    { id: "state", label: "State", minor: true, value: (row) => row.state },
+    { id: "partitions", label: "Partitions", right: true, minor: true, value: (row) => row.partitions },
+    { id: "health", label: "Health", value: (row) => row.health, cell: (row) => html`<${Health} of=${row.health} />` },
+    { id: "lag", label: "Lag here, records", right: true, value: (row) => row.lag, cell: (row) => number(row.lag) },
+    { id: "time", label: "Lag here, time", right: true, value: (row) => row.lag_ms ?? -1, cell: (row) => duration(row.lag_ms) },
   ];
   return html`<${Card} title="Consumer groups that read this topic" flush><${Loaded} of=${groups}>${(data) => html`
     <${Table} label="Consumers" columns=${columns} rows=${data.rows} rowKey=${(row) => row.group} empty="No group has committed offsets of this topic." />
