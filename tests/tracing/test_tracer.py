@@ -1,6 +1,8 @@
 """Spans: whose they are, which are recorded, how they are written down, and what a collector that fails costs."""
 
 import random
+import socket
+import threading
 
 import pytest
 from msgspec.structs import replace
@@ -131,6 +133,24 @@ def test_a_collector_that_refuses_costs_the_spans_and_nothing_else() -> None:
         tracer.end(tracer.begin("append", CLIENT))
         SpanExporter(tracer, resource={}, headers={}, clock=ManualClock()).export()
         assert (tracer.exported, tracer.dropped, tracer.take(10)) == (0, 1, [])
+
+
+def test_a_collector_that_does_not_speak_http_costs_the_spans_and_nothing_else() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def respond() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(b"220 mail.example ESMTP\r\n")
+
+        thread = threading.Thread(target=respond)
+        thread.start()
+        tracer = make_tracer(endpoint=f"http://127.0.0.1:{server.getsockname()[1]}/v1/traces")
+        tracer.end(tracer.begin("append", CLIENT))
+        SpanExporter(tracer, resource={}, headers={}, clock=ManualClock()).export()
+        thread.join()
+    assert (tracer.exported, tracer.dropped) == (0, 1)
 
 
 def test_headers_for_the_collector_come_from_opentelemetrys_variable() -> None:

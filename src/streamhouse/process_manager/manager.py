@@ -10,7 +10,9 @@ command line is visible to every user of the machine, and URLs may hold a passwo
 process manager's standard error.
 """
 
+import http.client
 import ssl
+import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -39,6 +41,8 @@ WATCH_S: Final = 0.2
 LOOK_S: Final = 1.0
 """Time between two readiness checks of an agent."""
 ASK_S: Final = 1.0
+START_AGAIN_S: Final = 5.0
+"""Time between two attempts to start a process that the system refuses."""
 STOP_MARGIN_S: Final = 10.0  # beyond the time that an agent gives itself
 EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
@@ -177,9 +181,14 @@ class ProcessManager:
             agent.state, agent.start_at = "restarting", now + wait_s
             self._on_event(f"{name} ended ({agent.child.ending}); it is started again in {wait_s:g} s")
         elif now >= agent.start_at:
+            try:
+                agent.child.start()
+            except (OSError, subprocess.SubprocessError) as error:  # no process, memory or descriptor is left for it
+                agent.start_at = now + START_AGAIN_S
+                self._on_event(f"{name} can't be started ({error}); it is tried again in {START_AGAIN_S:g} s")
+                return
             agent.restarts.count += 1
             agent.state, agent.start_at = "starting", None
-            agent.child.start()
 
     def stop(self) -> None:
         """All at once: each flushes to the shared stores."""
@@ -220,5 +229,5 @@ def is_ready(slot: AgentSlot) -> bool:
             return error.code in (401, 403)
     except urllib.error.URLError as error:
         return isinstance(error.reason, ssl.SSLError)
-    except OSError:
+    except (OSError, http.client.HTTPException):  # no answer, or one that was cut off or isn't HTTP
         return False

@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse
 
 from streamhouse.config import HttpSettings
 from streamhouse.wire.http.middleware import HttpMetrics, RequestLimits
+from streamhouse.wire.http.server import SLICE_BYTES, Connection
 from tests.contracts.clocks import ManualClock
 
 from .conftest import Site, StartSite
@@ -61,7 +62,7 @@ async def test_headers_that_do_not_come_are_not_waited_for(start_site: StartSite
 async def test_headers_of_a_second_request_are_not_waited_for_either(start_site: StartSite) -> None:
     site = await start_site(header_timeout_s=0.1)
     reader, writer = await site.connect()
-    writer.write(head("/health/live", method="GET"))
+    writer.write(head("/v1/topics", method="GET"))
     assert (await answer_of(reader))[0] == 200
     writer.write(b"GET / HT")
     assert await ended(reader)
@@ -71,7 +72,7 @@ async def test_headers_of_a_second_request_are_not_waited_for_either(start_site:
 async def test_an_idle_connection_is_closed(start_site: StartSite) -> None:
     site = await start_site(idle_timeout_s=1, header_timeout_s=0.05)
     reader, writer = await site.connect()
-    writer.write(head("/health/live", method="GET"))
+    writer.write(head("/v1/topics", method="GET"))
     assert (await answer_of(reader))[0] == 200
     assert await ended(reader)
     assert await site.metric(CUT.format("no headers")) == 0
@@ -134,6 +135,47 @@ async def test_an_upload_faster_than_the_log_is_not_kept_in_memory(start_site: S
         writer.write(chunk)
     status, result = await answer_of(reader)
     assert (status, "http.max_line_bytes" in result["detail"]) == (413, True)
+
+
+def in_chunks(body: bytes, size: int) -> bytes:
+    pieces = [body[at : at + size] for at in range(0, len(body), size)]
+    return b"".join(b"%x\r\n%s\r\n" % (len(each), each) for each in pieces) + b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize("size", [1, 7, 5_000, 100_000])
+async def test_bodies_in_chunks_of_any_size_and_requests_behind_them_are_whole(
+    start_site: StartSite, size: int
+) -> None:
+    site = await with_topic(await start_site())
+    reader, writer = await site.connect()
+    numbers = range(300)
+    lines = b"".join(b'{"value": %d}\n' % number for number in numbers)
+    upload = head(RECORDS, "Content-Type: application/x-ndjson", "Transfer-Encoding: chunked") + in_chunks(lines, size)
+    writer.write(upload + head("/v1/topics", method="GET") + upload)
+    assert (await answer_of(reader))[1]["records"] == len(numbers)
+    assert (await answer_of(reader))[0] == 200
+    assert (await answer_of(reader))[1]["records"] == len(numbers)
+    records = (await site.http.get(RECORDS, params={"limit": "1000"})).json()["records"]
+    assert sorted(each["value"] for each in records) == sorted([*numbers, *numbers])
+
+
+async def test_others_have_their_turn_while_a_body_comes_in_very_small_chunks(
+    start_site: StartSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[int] = []
+    parse = Connection._parse
+
+    def noted(connection: Connection, data: bytes) -> None:
+        parsed.append(len(data))
+        parse(connection, data)
+
+    monkeypatch.setattr(Connection, "_parse", noted)
+    site = await with_topic(await start_site())
+    reader, writer = await site.connect()
+    upload = head(RECORDS, "Content-Type: application/x-ndjson", "Transfer-Encoding: chunked")
+    writer.write(upload + in_chunks(b'{"value": 1}\n' * 2000, 1))
+    assert (await answer_of(reader))[1]["records"] == 2000
+    assert max(parsed) <= SLICE_BYTES
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -216,7 +258,7 @@ async def test_one_address_has_its_share_of_connections(start_site: StartSite) -
 
 async def may_connect(site: Site) -> bool:
     reader, writer = await site.connect()
-    writer.write(head("/health/live", method="GET"))
+    writer.write(head("/v1/topics", method="GET"))
     try:
         return (await answer_of(reader))[0] == 200
     except (ConnectionError, asyncio.IncompleteReadError):
@@ -236,7 +278,7 @@ async def test_a_connection_that_comes_too_soon_is_served_when_its_turn_has_come
     assert (await site.http.get("/health/live")).is_success
     requests = [await site.connect() for _ in range(12)]
     for _, writer in requests:
-        writer.write(head("/health/live", method="GET"))
+        writer.write(head("/v1/topics", method="GET"))
     for reader, _ in requests:
         assert (await answer_of(reader))[0] == 200
     assert await site.metric("streamhouse_http_delayed_connections_total") >= 1

@@ -1,5 +1,6 @@
 """Publishing over HTTP: forms of keys and values, receipts, uploads, and what is refused with its place."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -12,6 +13,7 @@ from streamhouse.format.partitioner import partition_for
 from streamhouse.format.records import Record
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Receipt
+from streamhouse.wire.http.records.upload import LINES_AT_ONCE
 from tests.broker.support import batch, fetch, records_of
 
 RECORDS = "/v1/topics/orders/records"
@@ -325,3 +327,19 @@ async def test_a_damaged_batch_is_refused(broker: Broker, http: httpx.AsyncClien
     )
     assert (answer.status_code, answer.json()["title"]) == (422, "CorruptBatch")
     assert await stored(broker) == []
+
+
+async def test_others_have_their_turn_while_an_upload_has_very_many_lines(http: httpx.AsyncClient) -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    running = asyncio.ensure_future(others())
+    answer = await http.post(RECORDS, content=b"{}\n" * 20_000, headers=NDJSON)
+    running.cancel()
+    assert answer.json()["title"] == "Malformed"
+    assert turns > 20_000 / LINES_AT_ONCE

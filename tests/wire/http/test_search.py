@@ -3,6 +3,7 @@
 import json
 import random
 import tracemalloc
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -11,14 +12,17 @@ import pytest
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.segments import key_search
 from streamhouse.config import FlushSettings, HttpSettings
+from streamhouse.errors import CorruptBatch
 from streamhouse.format import key_filter
+from streamhouse.format.batch import BatchHeader
 from streamhouse.format.compression import Codec
 from streamhouse.format.key_filter import FilteredKeys
-from streamhouse.format.records import encode_batch
+from streamhouse.format.records import encode_batch, iterate_payload
 from streamhouse.model.names import PartitionId, TopicPartition
-from streamhouse.model.record import NewRecord
+from streamhouse.model.record import NewRecord, StoredRecord
 from streamhouse.wire.http.records import search as search_module
 from streamhouse.wire.http.records.search import JsonCondition, parse_path
+from streamhouse.wire.http.records.topic_reader import MAX_HEADERS
 from streamhouse.wire.http.routes.search import SearchRequest
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import World, current, produce
@@ -322,6 +326,13 @@ class TestHostileRecords:
         assert "offset=0" in answer.json()["detail"]
         assert await search_all(http, key="small") == []
 
+    async def test_headers_of_two_bytes_count(self, broker: Broker, http: httpx.AsyncClient) -> None:
+        records = [NewRecord(b"x", headers=(("", None),) * 9_999)] * 100
+        await produce(broker, memoryview(encode_batch(records, codec=Codec.ZSTD, now_ms=START_MS)))
+        response = await search(http, text="x", limit=1000)
+        assert 0 < len(response["records"]) * 9_999 < MAX_HEADERS + 9_999
+        assert [each["offset"] for each in await search_all(http, text="x", limit=1000)] == list(range(100))
+
     async def test_decompressed_bytes_count(
         self, broker: Broker, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -345,6 +356,8 @@ class TestHostileRecords:
         (b'{"\\u0061": "\\u00e9"}', "a", "é"),
         (b'[{"": 0}, [[7]]]', "[1][0][0]", 7),
         (b'{"a b": 123456789012345678901234567890}', "a b", 123456789012345678901234567890),
+        (b"[" + b"0," * 999 + b"5]", "[999]", 5),
+        (b"[0, 1, 2, 3, 5, 4, 6, 7, 8]", "[4]", 5),
     ],
 )
 def test_a_stored_value_is_compared_as_a_decoded_one(text: bytes, path: str, equals: Any) -> None:
@@ -355,11 +368,71 @@ def test_a_stored_value_is_compared_as_a_decoded_one(text: bytes, path: str, equ
         assert not condition.holds_in(other)
 
 
-@pytest.mark.parametrize(("path", "word"), [("a" + ".a" * 64, "64 steps"), ("[1000]", "first 1000")])
+@pytest.mark.parametrize(
+    ("path", "word"),
+    [("a" + ".a" * 64, "64 steps"), ("[1000]", "first 1000"), ('a.b"c', "no quotes"), ("a\\b", "no quotes")],
+)
 async def test_paths_are_bounded(http: httpx.AsyncClient, path: str, word: str) -> None:
     answer = await http.post(PATH, json={"json": [{"path": path, "equals": 1}]})
     assert answer.status_code == 422
     assert word in answer.text
+
+
+def test_the_decoders_of_a_search_are_made_once() -> None:
+    """One takes a hundred times as long to make as to use, and a search has up to 512 steps for each record."""
+    paths = [".".join(f"n{number}-{step}" for step in range(64)) for number in range(8)]
+    paths += ["".join(f"[{number * 64 + step}]" for step in range(64)) for number in range(8)]
+    conditions = [JsonCondition(parse_path(path), 1) for path in paths]
+    values = [b"1"] * len(conditions)
+    for step in range(63, -1, -1):
+        for number in range(8):
+            values[number] = b'{"n%d-%d":' % (number, step) + values[number] + b"}"
+            values[8 + number] = b"[" + b"0," * (number * 64 + step) + values[8 + number] + b"]"
+    decoders = (search_module._member_decoder, search_module._elements_decoder)
+    assert all(condition.holds_in(value) for condition, value in zip(conditions, values, strict=True))
+    made = [each.cache_info().misses for each in decoders]
+    assert all(condition.holds_in(value) for condition, value in zip(conditions, values, strict=True))
+    assert [each.cache_info().misses for each in decoders] == made
+
+
+async def test_where_records_can_not_be_searched_all_others_are_and_the_error_comes_last(
+    broker: Broker, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def iterate(payload: memoryview, header: BatchHeader, **limits: int) -> Iterator[StoredRecord]:
+        if b"damaged" in bytes(payload):
+            raise CorruptBatch("records are malformed")
+        yield from iterate_payload(payload, header, **limits)
+
+    monkeypatch.setattr(search_module, "iterate_payload", iterate)
+    for partition, value in ((0, b"a x"), (0, b"damaged x"), (0, b"c x"), (1, b"d x"), (2, b"e")):
+        data = encode_batch([NewRecord(value)], codec=Codec.NONE, now_ms=START_MS)
+        await produce(broker, memoryview(data), TopicPartition("orders", partition))
+    response = await search(http, text="x")
+    assert [each["value"] for each in response["records"]] == ["a x", "d x"]
+    answer = await http.post(PATH, json={"text": "x", "cursor": response["cursor"]})
+    assert answer.status_code == 422
+    assert "partition=orders-0 offsets=[1,2)" in answer.json()["detail"]
+    assert [each["value"] for each in (await search(http, text="x", partitions=[1, 2]))["records"]] == ["d x"]
+
+
+async def test_a_lost_object_ends_no_other_partitions_search(make_world: MakeWorld) -> None:
+    world = await make_world()
+    broker = await world.start()
+    await broker.create_topic("orders", partitions=2, overrides={"retention.ms": "-1"})
+    for partition in range(2):
+        data = encode_batch([NewRecord(b"x")], codec=Codec.NONE, now_ms=START_MS)
+        await produce(broker, memoryview(data), TopicPartition("orders", partition))
+        await current(broker).flusher.flush_all()
+    topic = await broker.topic("orders")
+    [lost] = await world.sqlite.runs(PartitionId(topic.topic_id, 0), from_offset=0, limit=1)
+    await world.bucket.delete(lost.object_key)
+    world.kill()
+    async with serving(await world.start()) as http:
+        response = await search(http, text="x")
+        assert [each["partition"] for each in response["records"]] == [1]
+        answer = await http.post(PATH, json={"text": "x", "cursor": response["cursor"]})
+    assert answer.status_code == 500
+    assert "partition=orders-0 offsets=[0,1)" in answer.json()["detail"]
 
 
 def test_numbers_are_equal_whatever_their_type_and_true_is_no_number() -> None:

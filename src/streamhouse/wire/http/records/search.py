@@ -15,7 +15,7 @@ decompressed bytes count, too, and of a JSON value only the place that is compar
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
@@ -25,7 +25,7 @@ from msgspec import Raw
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.segments.key_search import KeySearch, KeySpan
 from streamhouse.clock import Clock
-from streamhouse.errors import OffsetOutOfRange, Unavailable
+from streamhouse.errors import CorruptBatch, DamagedRecords, OffsetOutOfRange, StreamhouseError, Unavailable
 from streamhouse.format.batch import Buffer, read_header
 from streamhouse.format.partitioner import partition_for
 from streamhouse.format.records import iterate_payload, stored_payload
@@ -34,7 +34,13 @@ from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.record import StoredRecord
 from streamhouse.model.topic import Topic
 from streamhouse.wire.http.errors import FieldError, Unprocessable
-from streamhouse.wire.http.records.topic_reader import SplitBatches, TooLargeForJson, size_of, split_batches
+from streamhouse.wire.http.records.topic_reader import (
+    MAX_HEADERS,
+    SplitBatches,
+    TooLargeForJson,
+    size_of,
+    split_batches,
+)
 
 READ_BYTES: Final = 4 * 1024 * 1024
 """Bytes that are read at once."""
@@ -49,7 +55,11 @@ MAX_STEPS: Final = 64
 MAX_INDEX: Final = 999
 """Of the paths of JSON conditions."""
 
+MAX_DECODERS: Final = 1024
+"""More than the conditions of one search have steps: a decoder takes a hundred times as long to make as to use."""
+
 _STEP: Final = re.compile(r"\.?([^.\[\]]+)|\[(\d{1,9})\]")
+_UNSUPPORTED: Final = re.compile(r'["\\\x00-\x1f]')
 _NOTHING: Final = Raw()
 
 
@@ -76,7 +86,8 @@ class JsonCondition(NamedTuple):
         try:
             at = Raw(text)
             for step in self.steps:
-                if not bytes(at := _decoder(step).decode(at).value):
+                at = _member(at, step) if isinstance(step, str) else _element(at, step)
+                if not bytes(at):
                     return False
             return self._equals(_LEAVES.decode(at))
         except (msgspec.DecodeError, ValueError, RecursionError):
@@ -89,13 +100,28 @@ class JsonCondition(NamedTuple):
 _LEAVES: Final = msgspec.json.Decoder(str | int | float | bool | None)
 
 
-@lru_cache(maxsize=64)
-def _decoder(step: str | int) -> msgspec.json.Decoder[Any]:
-    """Decodes what stands at a step as `value`, `_NOTHING` if there is none; all else is passed over."""
-    if isinstance(step, str):
-        return msgspec.json.Decoder(msgspec.defstruct("Member", [("value", Raw, _NOTHING)], rename={"value": step}))
-    before = [(f"before_{number}", Raw, _NOTHING) for number in range(step)]
-    return msgspec.json.Decoder(msgspec.defstruct("Element", [*before, ("value", Raw, _NOTHING)], array_like=True))
+def _member(text: Raw, name: str) -> Raw:
+    """What an object has under this name, `_NOTHING` if it has none; all else is passed over."""
+    found: Raw = _member_decoder(name).decode(text).value
+    return found
+
+
+@lru_cache(maxsize=MAX_DECODERS)
+def _member_decoder(name: str) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(msgspec.defstruct("Member", [("value", Raw, _NOTHING)], rename={"value": name}))
+
+
+def _element(text: Raw, number: int) -> Raw:
+    """The element of an array with this number, `_NOTHING` if it has none; those behind it are passed over."""
+    room = 1 << number.bit_length()  # a decoder for each number would be up to a thousand of them, each with its fields
+    found: Raw = getattr(_elements_decoder(room).decode(text), f"at_{number}")
+    return found
+
+
+@lru_cache(maxsize=MAX_INDEX.bit_length() + 1)
+def _elements_decoder(room: int) -> msgspec.json.Decoder[Any]:
+    fields = [(f"at_{number}", Raw, _NOTHING) for number in range(room)]
+    return msgspec.json.Decoder(msgspec.defstruct("Elements", fields, array_like=True))
 
 
 class Conditions(NamedTuple):
@@ -139,6 +165,8 @@ def parse_path(path: str) -> tuple[str | int, ...]:
     reason = ""
     if not steps or position < len(text):
         reason = f"not a path such as user.roles[0]: {path[:200]!r}"
+    elif any(isinstance(step, str) and _UNSUPPORTED.search(step) for step in steps):
+        reason = f"a name in a path has no quotes, backslashes or control characters: {path[:200]!r}"
     elif len(steps) > MAX_STEPS:
         reason = f"a path has at most {MAX_STEPS} steps; this one has {len(steps)}"
     elif any(isinstance(step, int) and step > MAX_INDEX for step in steps):
@@ -180,17 +208,23 @@ class Range(NamedTuple):
 
 
 class Room(NamedTuple):
-    """How many matches a result may still have, and how many bytes of them."""
+    """How many matches a result may still have, and how many bytes and headers of them: a header of two bytes is thirty
+    as JSON."""
 
     records: int
     size_bytes: int
+    headers: int = MAX_HEADERS
 
     @property
     def is_full(self) -> bool:
-        return self.records <= 0 or self.size_bytes <= 0
+        return self.records <= 0 or self.size_bytes <= 0 or self.headers <= 0
 
     def without(self, records: Sequence[StoredRecord]) -> "Room":
-        return Room(self.records - len(records), self.size_bytes - sum(map(size_of, records)))
+        return Room(
+            self.records - len(records),
+            self.size_bytes - sum(map(size_of, records)),
+            self.headers - sum(len(record.headers) for record in records),
+        )
 
 
 class SearchedBatches(NamedTuple):
@@ -214,7 +248,11 @@ class _Read(NamedTuple):
 
 
 class Search:
-    """One search; `offsets` are the next ones by partition, advanced with every result."""
+    """One search; `offsets` are the next ones by partition, advanced with every result.
+
+    `problems` are the errors of partitions whose next records can't be searched: their objects are missing or damaged,
+    or they can't be decoded or written. The other partitions are searched all the same.
+    """
 
     def __init__(
         self, broker: Broker, topic: Topic, conditions: Conditions, *, offsets: list[int], clock: Clock
@@ -226,6 +264,7 @@ class Search:
         self._conditions = conditions
         self._with_json = True
         self.offsets = offsets
+        self.problems: dict[int, StreamhouseError] = {}
         self.searched_bytes = 0
         self._expanded_bytes = 0
         self.skipped_bytes = self.segments = self.segments_needed = 0
@@ -245,7 +284,7 @@ class Search:
         self, ranges: Sequence[Range], *, room: Room, max_bytes: int
     ) -> AsyncGenerator[tuple[int, list[StoredRecord]], None]:
         """Matches by partition, until there is no room, `max_bytes` were read, or the time of a search is over: a topic
-        of many small segments takes a request for each. Raises errors of reading."""
+        of many small segments takes a request for each. Raises errors of reading that may pass."""
         for each in self.in_order(ranges):
             keys = self._keys(each)
             reads = self._reads(each, keys, max_bytes=max_bytes)
@@ -263,10 +302,17 @@ class Search:
                             yield each.number, found.records
                         if room.is_full or self._is_enough(max_bytes):
                             return
+            except (DamagedRecords, CorruptBatch, TooLargeForJson) as error:
+                self.problems[each.number] = error
+                continue
             finally:
                 await reads.aclose()
                 self._count(keys)
             self.offsets[each.number] = each.end
+
+    def is_at_its_end(self, ranges: Iterable[Range]) -> bool:
+        """Whether nothing more can be found but behind `problems`."""
+        return all(each.number in self.problems or self.offsets[each.number] >= each.end for each in ranges)
 
     def _is_enough(self, max_bytes: int) -> bool:
         is_read = self.searched_bytes >= max_bytes or self._expanded_bytes >= EXPANSION * max_bytes
@@ -339,6 +385,8 @@ class Search:
             return SearchedBatches([], read.next_offset, 0)
         comparison = _Comparison(
             self._conditions,
+            name=TopicPartition(self._topic.name, each.number),
+            max_headers=self._broker.decoder.max_headers,
             with_json=self._with_json,
             end=each.end,
             max_record_bytes=self._broker.settings.http.max_record_bytes,
@@ -355,8 +403,10 @@ class _Comparison(NamedTuple):
     record as one does."""
 
     conditions: Conditions
+    name: TopicPartition
     with_json: bool
     end: int
+    max_headers: int
     max_record_bytes: int
     trip_bytes: int
     is_over: Callable[[], bool]
@@ -391,24 +441,28 @@ def _matches(
             return SearchedBatches(found, offset, size_bytes, expanded_bytes, is_cut=True)
         size_bytes += len(batch)
         if not header.is_control:
-            payload = stored_payload(batch, header, limit_bytes)
-            expanded_bytes += len(payload)
-            for record in (
-                iterate_payload(payload, header, from_offset=offset) if _contains_all(payload, needles) else ()
-            ):
-                try:
-                    is_match = record.offset < comparison.end and comparison.holds(record)
-                except TooLargeForJson:
-                    if not found:
-                        raise
-                    return SearchedBatches(found, record.offset, size_bytes, expanded_bytes, is_cut=True)
-                if is_match:
-                    found.append(record)
-                    room = room.without([record])
-                    if room.is_full:
-                        return SearchedBatches(found, record.offset + 1, size_bytes, expanded_bytes)
-                if comparison.is_over():
-                    return SearchedBatches(found, record.offset + 1, size_bytes, expanded_bytes, is_cut=True)
+            try:
+                payload = stored_payload(batch, header, limit_bytes)
+                expanded_bytes += len(payload)
+                if not _contains_all(payload, needles):
+                    offset = max(offset, header.end)
+                    continue
+                for record in iterate_payload(payload, header, from_offset=offset, max_headers=comparison.max_headers):
+                    if record.offset < comparison.end and comparison.holds(record):
+                        found.append(record)
+                        room = room.without([record])
+                        if room.is_full:
+                            return SearchedBatches(found, record.offset + 1, size_bytes, expanded_bytes)
+                    offset = record.offset + 1
+                    if comparison.is_over():
+                        return SearchedBatches(found, offset, size_bytes, expanded_bytes, is_cut=True)
+            except (CorruptBatch, TooLargeForJson) as error:
+                if found:  # they go first; the next comparison begins with the error
+                    return SearchedBatches(found, offset, size_bytes, expanded_bytes, is_cut=True)
+                if isinstance(error, TooLargeForJson):
+                    raise
+                place = f"partition={comparison.name} offsets=[{offset},{header.end})"
+                raise CorruptBatch(f"{error}; {place} do=search before or behind its time") from None
         offset = max(offset, header.end)
     return SearchedBatches(found, offset, size_bytes, expanded_bytes)
 

@@ -29,7 +29,7 @@ from streamhouse.wire.http.records.schema_encoding import SchemaEncoding
 from streamhouse.wire.http.records.search import Conditions, JsonCondition, Range, Room, Search, parse_path
 from streamhouse.wire.http.records.streams import JsonMemory, PageResponse
 from streamhouse.wire.http.records.tenant_schemas import schemas_for
-from streamhouse.wire.http.records.topic_reader import TooLargeForJson, first_offset, read_cursor, size_of, write_cursor
+from streamhouse.wire.http.records.topic_reader import MAX_CHARS, first_offset, read_cursor, size_of, write_cursor
 from streamhouse.wire.http.records.types import PartitionNumber, ReadFormat, RecordView
 
 TAG: Final = "records"
@@ -79,7 +79,7 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_bytes: Annotated[int, Meta(ge=1, le=MAX_BYTES, description="bytes to search at most, until a cursor")] = (
         DEFAULT_BYTES
     )
-    cursor: Annotated[str, Meta(max_length=32_768, description="goes on where an answer ended")] = ""
+    cursor: Annotated[str, Meta(max_length=MAX_CHARS, description="goes on where an answer ended")] = ""
     key_format: ReadFormat = "text"
     value_format: ReadFormat = "json"
 
@@ -140,19 +140,16 @@ class SearchCalls:
             search.leave_json()
         room = Room(CANDIDATES if decodes else request.limit, FOUND_BYTES)
         matches = list[tuple[int, StoredRecord]]()
-        try:
-            async with aclosing(search.run(ranges, room=room, max_bytes=request.max_bytes)) as found:
-                async for number, records in found:
-                    held = await self._held(call, number, records, conditions) if decodes else records
-                    matches += [(number, record) for record in held]
-                    if len(matches) >= request.limit:
-                        del matches[request.limit :]
-                        offsets[number] = min(offsets[number], matches[-1][1].offset + 1)
-                        break
-        except TooLargeForJson:
-            if not matches:
-                raise
-            # The next request, which begins there, gets the error.
+        async with aclosing(search.run(ranges, room=room, max_bytes=request.max_bytes)) as found:
+            async for number, records in found:
+                held = await self._held(call, number, records, conditions) if decodes else records
+                matches += [(number, record) for record in held]
+                if len(matches) >= request.limit:
+                    del matches[request.limit :]
+                    offsets[number] = min(offsets[number], matches[-1][1].offset + 1)
+                    break
+        if search.problems and not matches and search.is_at_its_end(ranges):
+            raise next(iter(search.problems.values()))
         searched = Searched(
             bytes=search.searched_bytes,
             offsets=sum(offsets[each.number] - each.start for each in ranges),
@@ -249,11 +246,12 @@ def operations(
             summary="Search records by key, text, header or JSON path",
             about="One call searches `max_bytes` at most; the next one goes on with the cursor. A key is looked for "
             "first in the partition that Kafka's clients choose for it, and then in the others; blocks "
-            "of segments whose filters say that they don't hold it are not read.",
+            "of segments whose filters say that they don't hold it are not read. Where records are missing or damaged, "
+            "the other partitions are searched; the error comes when nothing else is left, and names the range.",
             tag=TAG,
             query=NoQuery,
             body=SearchRequest,
-            max_body_bytes=MAX_BODY_BYTES,
+            max_body_bytes=MAX_BODY_BYTES + MAX_CHARS,
             answer=Found,
             problems=(404, 429),
         )
