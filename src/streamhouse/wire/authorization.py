@@ -106,6 +106,11 @@ class RequestAccess:
     def require_process(self, *kinds: str) -> None:
         self._security.access.check_process(self.caller, *kinds)
 
+    def charge_mutations(self, partitions: int) -> None:
+        """Count partitions that the caller creates or deletes; raise `QuotaExceeded` while it is above its limit."""
+        if not self.caller.is_agent:
+            self.quotas.charge_mutations(partitions, user=self.caller.principal.name, client_id="")
+
     def acts(self, request: str) -> AbstractContextManager[Acts]:
         """Collect the administrative acts of the request, whose name the interface gives."""
         return self._security.audit.acts(request)

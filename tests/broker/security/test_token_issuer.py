@@ -87,6 +87,9 @@ async def test_a_valid_token_names_user_and_groups(key: Any, algorithm: str, clo
         {"aud": None},
         {"exp": None},
         {"exp": "soon"},
+        {"exp": float("nan")},
+        {"exp": float("inf")},
+        {"exp": 10**400},
         {"sub": None},
         {"sub": ""},
         {"sub": ["alice"]},
@@ -118,6 +121,28 @@ async def test_no_algorithm_and_no_shared_secret_is_accepted(clock: ManualClock)
     for forged in (unsigned, f"{signed}.{_encoded(confused)}", f"{signed}."):
         with pytest.raises(NotAuthenticated, match="algorithm"):
             await issuer.verify(forged)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'"alg"',
+        b'["alg"]',
+        b"5",
+        b"null",
+        b"{}",
+        b"\xff",
+        b"[" * 12_000,
+        b'{"alg": ["RS256"]}',
+        b'{"alg": "RS256", "crit": 1}',
+    ],
+)
+async def test_a_header_that_is_none_is_refused_as_a_wrong_login(header: bytes, clock: ManualClock) -> None:
+    """Anybody may send one before a login."""
+    with pytest.raises(NotAuthenticated):
+        await issuer_of(Provider(RSA), clock).verify(
+            f"{_encoded(header)}.{_part(claims(clock))}.{_encoded(b'x' * 256)}"
+        )
 
 
 async def test_a_key_in_the_header_is_not_believed(clock: ManualClock) -> None:

@@ -7,6 +7,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streamhouse import __version__
 from streamhouse.agent import Agent
+from streamhouse.model.quota import CONTROLLER_MUTATION_RATE, DEFAULT, QuotaEntity
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
 from tests.wire.grpc.conftest import Connect, StartAgent
 from tests.wire.grpc.talk import Client, Refused
@@ -172,3 +173,18 @@ async def test_every_producer_id_is_new(client: Client) -> None:
     answers = [await client(pb.AllocateProducerIdRequest(), pb.AllocateProducerIdResponse) for _ in range(3)]
     assert len({answer.producer_id for answer in answers}) == 3
     assert {answer.producer_epoch for answer in answers} == {0}
+
+
+async def test_who_creates_too_many_partitions_is_told_to_wait(agent: Agent, client: Client) -> None:
+    await agent.broker.security.quotas.alter(QuotaEntity(user=DEFAULT), {CONTROLLER_MUTATION_RATE: 0.01})
+    await client.create("orders", 4)
+    for request, answer in (
+        (pb.CreateTopicRequest(name="second"), pb.CreateTopicResponse),
+        (pb.AlterTopicRequest(name="orders", partitions=5), pb.AlterTopicResponse),
+        (pb.DeleteTopicRequest(name="orders"), pb.DeleteTopicResponse),
+        (pb.ProduceRequest(topic="third", records=[pb.Record(value=b"x")]), pb.ProduceResponse),
+    ):
+        with pytest.raises(Refused) as refused:
+            await client(request, answer)
+        assert refused.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert (await client(pb.CreateTopicRequest(name="second", dry_run=True), pb.CreateTopicResponse)).topic.name

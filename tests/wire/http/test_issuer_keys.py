@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from streamhouse.config import SecuritySettings
 from streamhouse.errors import Unavailable
@@ -76,4 +77,14 @@ async def test_a_provider_that_never_stops_is_given_up(tmp_path: Path) -> None:
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
     async with provider(tmp_path, head + b"400\r\n" + b" " * 0x400 + b"\r\n") as url:
         with pytest.raises(Unavailable, match="oauth_max_bytes"):
+            await key_fetcher(settings(url, tmp_path))()
+
+
+@pytest.mark.parametrize("encoding", ["zstd", "gzip", "deflate", "br"])
+async def test_a_compressed_response_is_not_read(tmp_path: Path, encoding: str) -> None:
+    """A few kilobytes become gigabytes in one step, before anybody can count them."""
+    body = zstandard.ZstdCompressor().compress(bytes(64 << 20))
+    head = b"HTTP/1.1 200 OK\r\ncontent-encoding: %s\r\ncontent-length: %d\r\n\r\n" % (encoding.encode(), len(body))
+    async with provider(tmp_path, head + body) as url:
+        with pytest.raises(Unavailable, match="compressed"):
             await key_fetcher(settings(url, tmp_path))()

@@ -8,11 +8,19 @@ from starlette.types import Message
 
 from streamhouse.broker.broker import Broker
 from streamhouse.model.access import USER, Caller, Principal
-from streamhouse.model.quota import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, QuotaEntity
+from streamhouse.model.quota import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    DEFAULT,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    QuotaEntity,
+)
 from streamhouse.wire.http.throttling import Throttle
 from streamhouse.wire.user_throttle import UserThrottle
 from tests.broker.conftest import MakeWorld
 from tests.contracts.clocks import ManualClock
+from tests.wire.http.conftest import serving
 
 
 @pytest.fixture
@@ -83,3 +91,30 @@ async def test_measured_work_hears_of_its_cancellation(broker: Broker) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert heard == ["cancelled"]
+
+
+async def test_who_creates_too_many_partitions_is_told_to_wait(broker: Broker) -> None:
+    await broker.security.quotas.alter(QuotaEntity(user=DEFAULT), {CONTROLLER_MUTATION_RATE: 0.01})
+    record = {"records": [{"value": 1}]}
+    async with serving(broker) as http:
+        assert (await http.post("/v1/topics", json={"name": "first", "partitions": 4})).status_code == 201
+        for method, path, body in (
+            ("POST", "/v1/topics", {"name": "second"}),
+            ("PATCH", "/v1/topics/first", {"partitions": 5}),
+            ("DELETE", "/v1/topics/first", None),
+            ("POST", "/v1/topics/third/records", record),
+        ):
+            answer = await http.request(method, path, json=body)
+            assert answer.status_code == 429, (method, path)
+            assert int(answer.headers["retry-after"]) > 1
+        assert [topic.name for topic in await broker.topics()] == ["first"]
+        assert (await http.post("/v1/topics?dry_run=1", json={"name": "second"})).status_code == 200
+        assert (await http.post("/v1/topics/first/records", json=record)).status_code == 200
+
+
+async def test_a_request_that_is_refused_counts_no_more_than_a_topic_may_have(broker: Broker) -> None:
+    quotas, most = broker.security.quotas, broker.settings.topics.max_partitions
+    await quotas.alter(QuotaEntity(user=DEFAULT), {CONTROLLER_MUTATION_RATE: float(most)})
+    async with serving(broker) as http:
+        assert (await http.post("/v1/topics", json={"name": "first", "partitions": 2**31 - 1})).status_code == 422
+    assert quotas.charge(CONTROLLER_MUTATION_RATE, 0, user="ANONYMOUS", client_id="") <= 1

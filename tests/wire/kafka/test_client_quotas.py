@@ -18,6 +18,7 @@ from streamhouse.wire.kafka.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
+from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from streamhouse.wire.kafka.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -112,6 +113,9 @@ async def test_who_creates_too_many_partitions_is_told_to_wait(client: Client) -
 
     assert await create("first") == ErrorCode.NONE
     assert await create("second") == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name="second")], allow_auto_topic_creation=True)
+    (topic,) = (await client.call(asked, MetadataResponse, 12)).topics
+    assert topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
 
 async def test_a_client_above_its_quota_is_not_read_for_a_while_and_told_so(client: Client) -> None:

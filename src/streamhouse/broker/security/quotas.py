@@ -54,6 +54,7 @@ class Quotas:
     def __init__(self, dependencies: Dependencies) -> None:
         self._settings = dependencies.settings.quotas
         self._refresh_s = dependencies.settings.security.refresh_s
+        self._max_partitions = dependencies.settings.topics.max_partitions
         self._metadata = dependencies.metadata
         self._clock = dependencies.clock
         self._agent = str(dependencies.kafka)
@@ -84,12 +85,14 @@ class Quotas:
         return 0.0
 
     def charge_mutations(self, partitions: int, *, user: str, client_id: str) -> None:
-        """Count partitions that a client creates or deletes; raise `QuotaExceeded` while it is above its limit."""
+        """Count partitions that a client creates or deletes; raise `QuotaExceeded` while it is above its limit. No
+        request counts as more than a topic can have: it will be refused."""
         if not self.is_active:
             return
         if wait_s := self.charge(CONTROLLER_MUTATION_RATE, 0, user=user, client_id=client_id):
             raise QuotaExceeded(CONTROLLER_MUTATION_RATE, retry_after_s=wait_s)
-        self.charge(CONTROLLER_MUTATION_RATE, partitions, user=user, client_id=client_id)
+        amount = min(partitions, self._max_partitions)
+        self.charge(CONTROLLER_MUTATION_RATE, amount, user=user, client_id=client_id)
 
     def charge_connection(self, address: str) -> float:
         """Count a connection of an address; returns how long its first request has to wait."""

@@ -59,9 +59,10 @@ class TokenIssuer:
         try:
             claims = jwt.decode(token, self._keys, algorithms=list(ALGORITHMS), registry=self._registry).claims
             self._claims_registry().validate(claims)
-        except (JoseError, ValueError, TypeError) as error:  # joserfc raises ValueError for a key that it doesn't find
+            return self._caller_of(claims)
+        # joserfc raises ValueError for a key that it doesn't find; an expiry may be no number that a float can be
+        except (JoseError, ValueError, TypeError, OverflowError) as error:
             raise NotAuthenticated(f"the token is not valid; why={_reason(error)}") from None
-        return self._caller_of(claims)
 
     async def run(self) -> None:
         """Fetch the keys now and then, until cancelled."""
@@ -109,7 +110,7 @@ class TokenIssuer:
             header = jws.extract_compact(token.encode()).headers()
         except (JoseError, ValueError, TypeError):
             raise NotAuthenticated("the token can't be read") from None
-        if header.get("alg") not in ALGORITHMS:
+        if not isinstance(header, dict) or header.get("alg") not in ALGORITHMS:
             raise NotAuthenticated("the token's algorithm is not accepted")
         key_id = header.get("kid")
         if key_id is not None and any(key.kid == key_id for key in self._keys.keys):

@@ -32,6 +32,8 @@ class TopicAdmin:
             call.access.require_cluster(Operation.CREATE)
         else:
             call.access.require_topic(Operation.CREATE, name)
+        if not request.dry_run:
+            call.access.charge_mutations(request.partitions or self._broker.settings.topics.default_partitions)
         topic = await self._broker.create_topic(
             name,
             partitions=request.partitions if request.HasField("partitions") else None,
@@ -70,11 +72,15 @@ class TopicAdmin:
         if request.set_config or request.unset_config:
             topic = await topic_admin.alter_topic(name, lambda old: _changed(old, request), dry_run=request.dry_run)
         if request.HasField("partitions"):
+            if not request.dry_run:
+                call.access.charge_mutations(max(0, request.partitions - topic.partitions))
             topic = await topic_admin.grow_topic(name, request.partitions, dry_run=request.dry_run)
         return pb.AlterTopicResponse(topic=topic_message(topic, call.access))
 
-    async def delete(self, request: pb.DeleteTopicRequest, _: Call) -> pb.DeleteTopicResponse:
-        await self._broker.delete_topic(await self._broker.topic(partition_name(request.name, "name")))
+    async def delete(self, request: pb.DeleteTopicRequest, call: Call) -> pb.DeleteTopicResponse:
+        topic = await self._broker.topic(partition_name(request.name, "name"))
+        call.access.charge_mutations(topic.partitions)
+        await self._broker.delete_topic(topic)
         return pb.DeleteTopicResponse()
 
     async def partitions(self, request: pb.ListPartitionsRequest, call: Call) -> pb.ListPartitionsResponse:

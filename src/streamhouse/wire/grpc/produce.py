@@ -8,11 +8,11 @@ from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt
-from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.grpc.calls import Call, CallRunner
 from streamhouse.wire.grpc.errors import as_message
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
 from streamhouse.wire.grpc.requests import acks_of, new_records, partition_name, partition_of
+from streamhouse.wire.topic_creation import check_creation
 
 Results = Sequence[Receipt | StreamhouseError]
 
@@ -66,7 +66,8 @@ class ProduceService:
         self._records = broker.records
 
     async def append_records(self, target: RecordsTarget, records: Sequence[NewRecord], call: Call) -> Results:
-        await self._require(call.access, target.topic)
+        call.access.check(Operation.WRITE, ResourceType.TOPIC, target.topic)
+        await check_creation(self._broker, call.access, target.topic)
         with self._calls.admitted(call.size_bytes):
             return await self._records.publish(
                 target.topic,
@@ -77,16 +78,10 @@ class ProduceService:
             )
 
     async def append_batches(self, target: BatchesTarget, batches: Sequence[memoryview], call: Call) -> Results:
-        await self._require(call.access, target.name.topic)
+        call.access.check(Operation.WRITE, ResourceType.TOPIC, target.name.topic)
+        await check_creation(self._broker, call.access, target.name.topic)
         with self._calls.admitted(call.size_bytes):
             return await self._records.publish_batches(target.name, batches, acks=target.acks, timeout_s=call.timeout_s)
-
-    async def _require(self, access: RequestAccess, topic: str) -> None:
-        """Raise `TopicAccessDenied` unless the caller may write to the topic, and `UnknownTopic` for one that isn't
-        there and that the caller may not create by writing to it."""
-        access.check(Operation.WRITE, ResourceType.TOPIC, topic)
-        if not access.allows_topic(Operation.CREATE, topic) and not access.allows_cluster(Operation.CREATE):
-            await self._broker.topic(topic)
 
     async def produce(self, request: pb.ProduceRequest, call: Call) -> pb.ProduceResponse:
         return produce_response(await self.append_records(*read_records(request), call))

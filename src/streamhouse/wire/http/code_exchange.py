@@ -1,7 +1,8 @@
 """Code exchange: the console's login at an OpenID provider, with an authorization code and PKCE (RFC 7636).
 
 Data path   routes.login -> **code_exchange** -> the provider's token endpoint
-Owns        the request to the provider: https only, no redirects, a deadline, a limit of bytes
+Owns        the request to the provider: https only, no redirects, no compression, a deadline, a limit
+            of bytes
 Leaves      whether a token is valid to `token_issuer`, at the token's first use
 
 The browser makes the verifier and sends it with the code, so a stolen code is worth nothing. The agent asks the
@@ -19,6 +20,7 @@ import msgspec
 
 from streamhouse.config import SecuritySettings
 from streamhouse.errors import Misconfigured, NotAuthenticated, Unavailable
+from streamhouse.wire.http.issuer_keys import ACCEPTED, read_limited
 
 TOKENS: Final = ("access_token", "id_token")
 """In the order in which they are tried."""
@@ -74,15 +76,9 @@ class CodeExchange:
             async with (
                 asyncio.timeout(settings.oauth_timeout_s),
                 httpx.AsyncClient(verify=self._tls, trust_env=False, follow_redirects=False) as client,
-                client.stream(
-                    "POST", settings.oauth_token_url, data=form, headers={"accept": "application/json"}
-                ) as response,
+                client.stream("POST", settings.oauth_token_url, data=form, headers=ACCEPTED) as response,
             ):
-                data = bytearray()
-                async for chunk in response.aiter_bytes():
-                    data += chunk
-                    if len(data) > settings.oauth_max_bytes:
-                        raise Unavailable("the provider's answer is too long; setting=security.oauth_max_bytes")
+                data = await read_limited(response, settings.oauth_max_bytes)
                 status = response.status_code
         except TimeoutError:
             raise Unavailable(f"the provider didn't answer in {settings.oauth_timeout_s:g} s") from None

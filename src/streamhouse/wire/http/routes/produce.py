@@ -61,6 +61,7 @@ from streamhouse.wire.http.records.schema_encoding import SchemaEncoding
 from streamhouse.wire.http.records.types import Publication, PublicationQuery, Published, PublishedRecords, Uploaded
 from streamhouse.wire.http.records.upload import Upload
 from streamhouse.wire.http.request_body import RequestBodies
+from streamhouse.wire.topic_creation import check_creation
 
 TAG: Final = "records"
 CREATION_ABOUT: Final = "create, on topic or cluster, for a topic that isn't there"
@@ -94,7 +95,7 @@ class PublishingCalls:
         self._settings = broker.settings.http
 
     async def _publish(self, call: Call[Any, Any], records: Sequence[NewRecord], acks: Acks) -> Response:
-        await self._check_creation(call)
+        await check_creation(self._broker, call.access, call.topic)
         answers = await self._broker.records.publish(
             call.topic,
             records,
@@ -103,12 +104,6 @@ class PublishingCalls:
             timeout_s=self._settings.publish_timeout_s,
         )
         return all_failed(answers, "records") or json_response(PublishedRecords(records=published(answers)))
-
-    async def _check_creation(self, call: Call[Any, Any]) -> None:
-        """Raise `UnknownTopic` for a topic that isn't there, and that the caller may not create by publishing to it."""
-        access = call.access
-        if not access.allows_topic(AclOperation.CREATE, call.topic) and not access.allows_cluster(AclOperation.CREATE):
-            await self._broker.topic(call.topic)
 
     async def publish_records(self, call: Call[PublicationQuery, Publication]) -> Response:
         if call.media_type == JSON:
@@ -124,7 +119,7 @@ class PublishingCalls:
         return await self._publish(call, [record], defaults.acks)
 
     async def _upload(self, call: Call[PublicationQuery, Publication], defaults: Defaults) -> Response:
-        await self._check_creation(call)
+        await check_creation(self._broker, call.access, call.topic)
         await self._broker.topic(call.topic, create=True)  # check before a long upload
         running = Upload(
             self._broker.records,
@@ -146,7 +141,7 @@ class PublishingCalls:
         batches = [body[span.position : span.position + span.size_bytes] for span in iter_batches(body)]
         if not batches:
             raise InvalidRecord("no record batch in the body")
-        await self._check_creation(call)
+        await check_creation(self._broker, call.access, call.topic)
         answers = await self._broker.records.publish_batches(
             TopicPartition(call.topic, call.partition),
             batches,

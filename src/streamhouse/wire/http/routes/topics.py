@@ -148,6 +148,8 @@ class TopicCalls:
     async def create_topic(self, call: Call[ChangeQuery, NewTopic]) -> Response:
         body = call.body
         require_creation(call.access, body.name)
+        if not call.query.dry_run:
+            call.access.charge_mutations(body.partitions or self._broker.settings.topics.default_partitions)
         made = await self._broker.create_topic(
             body.name,
             partitions=body.partitions,
@@ -174,11 +176,15 @@ class TopicCalls:
                 call.topic, lambda before: changed_settings(before, body.settings), dry_run=dry_run
             )
         if body.partitions is not None and body.partitions != topic.partitions:
+            if not dry_run:
+                call.access.charge_mutations(max(0, body.partitions - topic.partitions))
             topic = await self._broker.topic_admin.grow_topic(call.topic, body.partitions, dry_run=dry_run)
         return json_response(await self._details(topic, call.access))
 
     async def delete_topic(self, call: Call[NoQuery, None]) -> Response:
-        await self._broker.delete_topic(await self._broker.topic(call.topic))
+        topic = await self._broker.topic(call.topic)
+        call.access.charge_mutations(topic.partitions)
+        await self._broker.delete_topic(topic)
         return Response(status_code=204)
 
     async def flush_topic(self, call: Call[FlushQuery, None]) -> Response:

@@ -2,7 +2,8 @@
 
 Behaviour   without requested topics (v0: an empty list, later: null) all topics
             an unknown topic is created if the request and `topics.auto_create` allow it, or else
-            UNKNOWN_TOPIC_OR_PARTITION
+            UNKNOWN_TOPIC_OR_PARTITION; LEADER_NOT_AVAILABLE while the client has created more partitions than its
+            quota allows
             topics by id from v12 on; an unknown id is UNKNOWN_TOPIC_ID
             the leader is the agent that holds the partition's lease, or the one that will acquire it on the first
             request; then the epoch is -1. LEADER_NOT_AVAILABLE while there is no such agent
@@ -24,7 +25,7 @@ from typing import Final
 from uuid import UUID
 
 from streamhouse.broker.cluster.cluster import Leader
-from streamhouse.errors import InvalidTopicName, StreamhouseError, UnknownTopic
+from streamhouse.errors import InvalidTopicName, QuotaExceeded, StreamhouseError, UnknownTopic
 from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation, Resource, ResourceType
 from streamhouse.model.group import OFFSETS_TOPIC
@@ -105,8 +106,10 @@ async def _topic(context: Context, requested: MetadataRequestTopic, *, create: b
             context.check_topic(Operation.DESCRIBE, topic.name)
         return _describe(topic, await context.broker.leaders([topic]), [node for node, _ in context.agents()])
     except StreamhouseError as error:
+        # A client above its quota asks again after a while, as for a topic that is being created.
+        code = ErrorCode.LEADER_NOT_AVAILABLE if isinstance(error, QuotaExceeded) else error
         return MetadataResponseTopic(
-            error_code=context.count_error(error), name=requested.name, topic_id=requested.topic_id
+            error_code=context.count_error(code), name=requested.name, topic_id=requested.topic_id
         )
 
 
@@ -123,6 +126,7 @@ async def _find(context: Context, topic_id: UUID, name: str | None, *, create: b
         if not (create and context.broker.settings.topics.auto_create):
             raise
     context.check_create_topic(name)
+    context.charge_mutations(context.broker.settings.topics.default_partitions)
     return await context.broker.topic(name, create=True)
 
 
