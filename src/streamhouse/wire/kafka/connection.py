@@ -194,8 +194,8 @@ class Connection(asyncio.BufferedProtocol):
         self._waits_for_bytes = False
         self._waits_for_admission = False
         self._throttled_until = 0.0
-        self._logged_in_at = 0.0
         """When a client above its quota is read again, by the monotonic clock; 0: it isn't above."""
+        self._logged_in_at = 0.0
         self._is_reading = True
         self._is_finished = False
         self._is_lost = False
