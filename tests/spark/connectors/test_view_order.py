@@ -179,10 +179,14 @@ BETWEEN = (
     "SELECT id, n FROM (SELECT * FROM STREAM({t0})) WHERE id IS NOT NULL",
     "SELECT id, e.n FROM (SELECT id, explode(array(n)) AS n FROM STREAM({t0})) AS e",
     "SELECT id, n FROM STREAM({t0}) UNION ALL SELECT id, n FROM STREAM({t0}) WHERE id > 3",
+    "SELECT o.id, x.n FROM STREAM({t0}) AS o, LATERAL (SELECT o.n + 0 AS n) AS x",
+    "SELECT o.id, x.n FROM STREAM({t0}) AS o, LATERAL explode(array(o.n)) AS x(n)",
+    "SELECT id, n FROM STREAM({t0}) UNPIVOT (n FOR name IN (n))",
+    "SELECT /*+ REBALANCE */ id, n FROM STREAM({t0})",
 )
 
 
-@pytest.mark.parametrize("text", scaled(quick=(BETWEEN[1], BETWEEN[4]), nightly=BETWEEN))
+@pytest.mark.parametrize("text", scaled(quick=(BETWEEN[1], *BETWEEN[4:8]), nightly=BETWEEN))
 def test_it_holds_whatever_stands_between_the_stream_and_the_result(
     topic: Callable[[], Topic], bench: Callable[..., Bench], text: str
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from streamhouse.client.http import HttpResponse
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.connectors import materialized_view
-from streamhouse.spark.pipelines.query_builder import ViewRefresh
+from streamhouse.spark.pipelines.query_builder import ViewRefresh, varies
 from streamhouse.spark.query.resolver import ResolvedQuery, TableRef
 
 FRAME: Any = object()
@@ -40,3 +40,17 @@ def test_a_view_of_a_view_that_began_anew_or_has_other_columns_is_computed_again
     assert refresh().frame is None
     read[:] = [replace(BASE, table=replace(BASE.table, columns=(Column(name="k", type="INT"),)))]
     assert refresh().frame is FRAME
+
+
+@pytest.mark.parametrize(
+    ("select", "expected"),
+    [
+        ("SELECT id FROM orders WHERE at > TIMESTAMP 'today'", True),
+        ("SELECT id FROM orders WHERE at > 'yesterday'", True),
+        ("SELECT id, uniform(0, 9) AS n FROM orders", True),
+        ("SELECT id, at > now() AS late FROM orders", True),
+        ("SELECT id, todays, renowned FROM orders", False),
+    ],
+)
+def test_a_view_by_the_clock_or_by_chance_is_computed_though_its_tables_stay(select: str, expected: bool) -> None:
+    assert varies(select) is expected

@@ -276,6 +276,15 @@ CASES: Final = [
     ),
     # --- functions
     (f"{VIEW} KEY (id) AS SELECT id, now() AS t FROM STREAM(plays)", "use a time of the records", [ANEW]),
+    *(
+        (f"{VIEW} KEY (id) AS SELECT id, at > {time} AS t FROM STREAM(plays)", "use a time of the records", [ANEW])
+        for time in ("'now'", "to_timestamp('today')", "date('tomorrow')", "TIMESTAMP ' Now'", "DATE 'yesterday'")
+    ),
+    (
+        f"{PIPELINE} {INTO} SELECT id FROM STREAM(plays) WHERE at > TIMESTAMP 'today'",
+        "now() and current_date()",
+        [f"{PIPELINE} {INTO} SELECT id FROM STREAM(plays) WHERE at > current_date() AND user <> 'today'"],
+    ),
     (f"{VIEW} KEY (id) AS SELECT id, rand() AS t FROM STREAM(plays)", "leave it out", [ANEW]),
     (
         f"{VIEW} AS SELECT user, first(n) AS t FROM STREAM(plays) GROUP BY user",

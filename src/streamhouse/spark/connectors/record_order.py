@@ -24,7 +24,14 @@ _TYPE: Final = "STRUCT<time: BIGINT, partition: INT, offset: BIGINT, topic: BIGI
 _TRANSPARENT: Final = (
     *("SubqueryAlias", "Filter", "Sort", "GlobalLimit", "LocalLimit", "Offset", "Sample", "Window", "Generate"),
     *("EventTimeWatermark", "UpdateEventTimeWatermarkColumn", "Repartition", "RepartitionByExpression"),
-    *("ResolvedHint", "Deduplicate", "DeduplicateWithinWatermark", "PipeOperator"),
+    *(
+        "ResolvedHint",
+        "Deduplicate",
+        "DeduplicateWithinWatermark",
+        "PipeOperator",
+        "LateralJoin",
+        "RebalancePartitions",
+    ),
 )
 """Operators that hand on all columns of a row, and do nothing else with those that they don't name."""
 _SIGN: Final = -(2**63)
@@ -110,6 +117,8 @@ class _Rewriter:
                 return self._project(scala_seq(node.projectList()), inputs[0])
             case "View":
                 return inputs[0]
+            case "Expand":
+                return self._expand(node, inputs[0])
             case "Union":
                 return node.withNewChildren(self._seq(self._of_one_width(inputs)))
             case "Join":
@@ -122,6 +131,13 @@ class _Rewriter:
         known = {id_of(each) for each in listed}
         more = [each for each in self.versions_in(below) if id_of(each) not in known]
         return self._plans.Project(self._seq([*listed, *more]), below)
+
+    def _expand(self, node: Any, below: Any) -> Any:
+        """Of UNPIVOT: several rows of one, each by a projection of its own."""
+        versions = self.versions_in(below)
+        projections = [self._seq([*scala_seq(each), *versions]) for each in scala_seq(node.projections())]
+        output = self._seq([*scala_seq(node.output()), *versions])
+        return self._plans.Expand(self._seq(projections), output, below)
 
     def _of_one_width(self, inputs: list[Any]) -> list[Any]:
         """A union goes by position: versions at the end, as many everywhere."""

@@ -9,6 +9,7 @@ mode append which rows are new, in mode update which are new or other, never whi
 the whole result. An operator that isn't known here is refused.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any, Final
@@ -46,6 +47,10 @@ _SOURCES: Final = ("View", "StreamingRelation", "StreamingRelationV2", "LogicalR
 """A View is how a name of a query stands for its table; what it is made of hands records on, each by itself."""
 _INNER: Final = ("INNER", "CROSS", "LEFT SEMI")
 _TIMES: Final = ("CurrentTimestamp", "Now", "CurrentDate", "LocalTimestamp", "CurrentTime", "CurrentTimestampLike")
+_TO_MOMENTS: Final = ("Cast", "ParseToTimestamp", "ParseToDate")
+_MOMENTS: Final = ("date", "timestamp", "timestamp_ntz")
+NAMED_TIMES: Final = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
+"""Texts that Spark reads as a time of its own clock when they become one."""
 _BY_ARRIVAL: Final = ("First", "Last", "AnyValue")
 _BY_ORDER: Final = {
     "CollectList": "sort_array(collect_list(column))",
@@ -257,6 +262,12 @@ def _check_expressions(plan: Plan, jvm: Any) -> None:
                 f"{expression.prettyName()} is another time in every micro-batch, and rows of earlier ones stay as they"
                 f" are; do=use a time of the records, or {RECOMPUTE}"
             )
+        if kind in _TO_MOMENTS and _is_named_time(expression):
+            text = expression.children().head().sql()
+            raise Rejected(
+                f"the text {text} is another time in every micro-batch, and rows of earlier ones stay as they are;"
+                f" do=use a time of the records, or {RECOMPUTE}"
+            )
         if kind in _BY_ARRIVAL:
             name = expression.prettyName()
             raise Rejected(
@@ -278,6 +289,13 @@ def _check_expressions(plan: Plan, jvm: Any) -> None:
             )
         if not expression.deterministic() and all(each.deterministic() for each in scala_seq(expression.children())):
             raise Rejected(f"{expression.prettyName()} is something else every time; do=leave it out, or {RECOMPUTE}")
+
+
+def _is_named_time(cast: Any) -> bool:
+    text = cast.children().head()
+    if cast.dataType().typeName() not in _MOMENTS or text.dataType().typeName() != "string" or not text.foldable():
+        return False
+    return NAMED_TIMES.match(str(text.eval(None))) is not None
 
 
 def _expressions(plan: Plan) -> Iterator[Any]:

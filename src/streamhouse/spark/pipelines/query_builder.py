@@ -69,7 +69,8 @@ from streamhouse.sql.parser import parse
 from streamhouse.sql.statements import CreatePipeline, CreateView
 
 VARYING: Final = re.compile(
-    r"\b(now|current_(time|timestamp|date)|curdate|localtimestamp|unix_timestamp|rand|randn|random|uuid|shuffle)\b",
+    r"\b(now|today|tomorrow|yesterday|current_(time|timestamp|date)|curdate|localtimestamp|unix_timestamp"
+    r"|rand|randn|random|randstr|uniform|uuid|shuffle)\b",
     re.IGNORECASE,
 )
 """Words of queries whose result changes by itself. A column of such a name costs a needless computation."""

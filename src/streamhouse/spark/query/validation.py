@@ -10,6 +10,7 @@ Nothing is read but names, schemas and samples. Tables, targets and views of ear
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 from pyspark.errors import PySparkException
@@ -21,7 +22,7 @@ from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.connectors.topic import METADATA_COLUMNS
 from streamhouse.spark.connectors.view_key import view_key
-from streamhouse.spark.connectors.view_query import RECOMPUTE, check_tables, mode_of
+from streamhouse.spark.connectors.view_query import NAMED_TIMES, RECOMPUTE, check_tables, mode_of
 from streamhouse.spark.query.catalog import Catalog, OverlayCatalog, metadata_columns_of
 from streamhouse.spark.query.error_messages import STREAM_IN_SUBQUERY, SqlDiagnostic, diagnostics_of
 from streamhouse.spark.query.resolver import ResolvedQuery, analyze
@@ -29,7 +30,7 @@ from streamhouse.spark.query.state_signature import Rows, state_signature
 from streamhouse.spark.query.table_references import StatementKind, statement_kind
 from streamhouse.spark.query.untrusted_sql import check_untrusted, of_definition
 from streamhouse.spark.runtime.jvm import check_plan, unsupported, unsupported_pipeline
-from streamhouse.sql.lexer import position, tokenize
+from streamhouse.sql.lexer import TokenKind, position, tokenize
 from streamhouse.sql.options import PipelineOptions, pipeline_options
 from streamhouse.sql.parser import parse_all
 from streamhouse.sql.statements import CreatePipeline, CreateTable, CreateView, Drop, Query, Show, Statement
@@ -48,6 +49,7 @@ _AS_VIEW: Final = (
     "keep the result as a view of tables without STREAM, which is computed anew when they change:"
     " CREATE MATERIALIZED VIEW … KEY (column) AS …"
 )
+_OF_EACH_BATCH: Final = "use a time of the records, or now() and current_date(), which are those of each micro-batch"
 _BY_PARTS: Final = "run the SELECT without STREAM in `streamhouse sql`, part by part, until Spark takes it"
 _OF_RECORDS: Final = ("_key", "_timestamp", "_headers")
 
@@ -346,6 +348,8 @@ def _kept_problems(
     if isinstance(statement, CreatePipeline) and statement.target in _topics_of(bound):
         what = f"it writes the topic that it reads, {statement.target}: it would never be done"
         return [_problem(text, _index_of(statement, statement.target), what, "INSERT INTO another topic")]
+    if problem := _named_time_problem(statement, text):
+        return [problem]
     check_plan(bound.frame)
     if isinstance(statement, CreatePipeline):
         error = unsupported_pipeline(bound.frame, options.output)
@@ -354,6 +358,22 @@ def _kept_problems(
     error = unsupported(bound.frame, (mode_of(bound.frame, statement.key, options.output),))
     problems = () if error is None else diagnostics_of(error, text, statement.select_start)
     return [replace(each, hint=f"{each.hint}, or {RECOMPUTE}" if each.hint else RECOMPUTE) for each in problems]
+
+
+def _named_time_problem(statement: Continuous, text: str) -> SqlDiagnostic | None:
+    """Diagnose `TIMESTAMP 'today'`: Spark's parser makes the time of each start of it, so that the query changes."""
+    for word, token in pairwise(tokenize(statement.select)):
+        if (
+            token.kind is TokenKind.TEXT
+            and word.is_keyword("DATE", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ")
+            and NAMED_TIMES.match(token.value)
+        ):
+            named = f"{word.value.upper()} '{token.value.strip()}'"
+            what = f"{named} is the time at which the query starts, another one after every restart"
+            is_view = isinstance(statement, CreateView)
+            hint = f"use a time of the records, or {RECOMPUTE}" if is_view else _OF_EACH_BATCH
+            return _problem(text, statement.select_start + word.start, what, hint)
+    return None
 
 
 def _lookup_problems(
