@@ -254,10 +254,23 @@ async def test_the_snapshot_in_a_run_is_the_producers_state_at_its_end(world: Wo
     await produce(broker, idempotent(b"b", sequence=1))  # while the first is being uploaded
     resume.set()
     await flushing
+    assert await sequences_in_runs(world, broker) == [[0], [0, 1]]
+
+
+async def test_the_snapshot_of_a_run_with_a_part_of_the_tail_knows_nothing_behind_it(make_world: MakeWorld) -> None:
+    world = await make_world(flush=FlushSettings(segment_bytes=1))
+    broker = await world.start_with()
+    for sequence in range(3):
+        await produce(broker, idempotent(b"a", sequence=sequence))
+    await current(broker).flusher.flush_all()
+    assert await sequences_in_runs(world, broker) == [[0], [0, 1], [0, 1, 2]]
+
+
+async def sequences_in_runs(world: World, broker: Broker) -> list[list[int]]:
+    """Of each run's snapshot the last sequence numbers of its batches."""
     runs = await runs_of(world, await broker.open_log(ORDERS))
     snapshots = [decode_producers((await broker.reader.snapshots([run]))[run.partition]) for run in runs]
-    sequences = [[span.last_sequence for entry in entries for span in entry.batches] for entries in snapshots]
-    assert sequences == [[0], [0, 1]]
+    return [[span.last_sequence for entry in entries for span in entry.batches] for entries in snapshots]
 
 
 async def test_what_comes_in_during_a_flush_stays_in_the_tail_and_in_the_wal(world: World) -> None:

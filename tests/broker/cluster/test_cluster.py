@@ -25,6 +25,7 @@ from streamhouse.errors import (
 )
 from streamhouse.model.fetch import PartitionFetch
 from streamhouse.model.names import NodeId, PartitionId, TopicPartition
+from streamhouse.model.transaction import Marker, ProducerIdentity
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import ORDERS, World, batch, current, fetch, idempotent, produce, settle, values_of
 
@@ -358,6 +359,20 @@ async def test_a_paused_agent_acknowledges_nothing_after_its_lease(team: Team) -
     resume.set()
     with pytest.raises(AppendFailed):
         await acked
+
+
+async def test_a_paused_agent_acknowledges_no_marker_after_its_lease(team: Team) -> None:
+    first, _second = await team.join(), await team.join()
+    await team.topic()
+    (name, *_) = await team.led_by(first)
+    resume = team.world.objects.hold("put_new")
+    marker = Marker(producer=ProducerIdentity(7, 0), number=1, is_commit=True)
+    marking = asyncio.ensure_future(first.transactions.mark(marker, [name]))
+    await settle()
+    team.world.clock.skip(team.world.settings.lease.ttl_s + 1)
+    resume.set()
+    outcomes = await marking
+    assert isinstance(outcomes[name], AppendFailed)
 
 
 async def test_a_long_poll_is_sent_on_when_the_heartbeat_is_late_for_another_agent_may_lead(team: Team) -> None:
