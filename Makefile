@@ -130,11 +130,13 @@ test-spark: $(CLASSES) ## one of three lanes: topics in a real Spark on this mac
 test-services: $(STAMP) ## one of three lanes: agents, PostgreSQL, S3 servers, real clients, kills
 	$(PYTEST) --lane services -n $(JOBS) -m '$(MARKS)' $(ARGS) $(PICKED)
 
-# The lanes run beside each other: one computes while another waits. Each prints what its tests cost.
+# The lanes run beside each other: one computes while another waits. Each prints what its tests cost. The archive of
+# classes comes before them: all Sparks begin with it, and the lane of Spark takes longest.
+BESIDE = --no-print-directory --keep-going --jobs $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 .PHONY: test
 test: $(STAMP) ## everything that must be green: lint, types, and three lanes of tests side by side, without Java of yours
-	@$(MAKE) --no-print-directory --keep-going --jobs $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) \
-	  lint types test-unit test-spark test-services
+	@$(MAKE) $(BESIDE) lint $(CLASSES); begun=$$?; \
+	  $(MAKE) $(BESIDE) test-spark test-unit test-services types && exit $$begun
 
 .PHONY: check
 check: test licences audit ## what CI runs, and a look at the dependencies

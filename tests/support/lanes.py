@@ -9,12 +9,15 @@ Leaves      running lanes to the Makefile; distribution to xdist: a share of the
             has finished takes tests from the end of another's share
 
 A file belongs to the lane of the most demanding thing that its source names. So a lane imports only its own files.
+Spark's lane is one process and takes longest. Files that start a Spark of their own and then wait are with the services.
 """
 
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
+
+from tests.support.depth import scaled
 
 LANES: Final = ("unit", "spark", "services")
 STARTERS: Final = (
@@ -34,9 +37,14 @@ SERVICES: Final = re.compile(
     r"\bmark\.(postgres|s3|crash|compat|java|chaos)\b"
     r"|\b(LiveAgent|RealPostgres|RealS3|Popen)\b"
 )
+OWN_SPARK: Final[tuple[str, ...]] = scaled(
+    quick=("tests/docs/test_pages_on_spark.py", "tests/spark/datasource/test_register.py"), nightly=()
+)
+"""Nightly these are many, and Sparks run one after another."""
 
 LONG: Final = (
     "tests/docs/test_pages",
+    "tests/spark/datasource/test_register.py",
     "tests/spark/replay/test_copy_",
     "tests/spark/datasource/test_killed_drivers.py",
     "tests/spark/test_example.py",
@@ -87,7 +95,7 @@ def is_deep(path: Path) -> bool:
 def lane_of(path: Path, source: str) -> str:
     """The lane of a file with tests."""
     if SPARK.search(source):
-        return "spark"
+        return "services" if path.as_posix().endswith(OWN_SPARK) else "spark"
     return "services" if SERVICES.search(source) or not set(STARTERS).isdisjoint(path.parts) else "unit"
 
 

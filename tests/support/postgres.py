@@ -6,8 +6,10 @@ Leaves      the server itself to `streamhouse.dev.postgres`; what is tested to t
 """
 
 import asyncio
+import fcntl
 import os
 import shutil
+import subprocess
 import tempfile
 import threading
 from collections.abc import Coroutine
@@ -32,6 +34,9 @@ OPTIONS: Final = {
     "max_connections": "100",
     "deadlock_timeout": "100ms",
 }
+
+
+TEMPLATES: Final = Path(__file__).parents[2] / ".cache" / "postgres"
 
 
 class RealPostgres(PostgresServer):
@@ -70,9 +75,26 @@ class RealPostgres(PostgresServer):
         self.run_tool("pg_ctl", "-D", str(self.data), "-w", "promote")
 
     def fill(self) -> None:
-        super().fill()
+        """A copy of a folder that `initdb` has filled, once for all servers and runs."""
+        TEMPLATES.mkdir(parents=True, exist_ok=True)
+        made = os.stat(self._binaries / "initdb")
+        template = TEMPLATES / f"{made.st_ino}-{made.st_mtime_ns}-{os.getuid()}"
+        with (TEMPLATES / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not template.exists():
+                super().fill()
+                unfinished = template.with_suffix(f".{os.getpid()}")
+                _copy(self.data, unfinished)
+                unfinished.rename(template)
+        if not self.data.exists():
+            _copy(template, self.data)
         rules = self.data / "pg_hba.conf"
         rules.write_text("host all guarded 127.0.0.1/32 scram-sha-256\n" + rules.read_text())
+
+
+def _copy(source: Path, target: Path) -> None:
+    """With owners, since the server runs as another user where root runs the tests."""
+    subprocess.run(["cp", "-a", source, target], check=True)
 
 
 class _Standby(RealPostgres):

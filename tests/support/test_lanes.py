@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.lanes import DEEP, LONG, is_deep, lane_of, long_first, share_sizes
+from tests.support.lanes import DEEP, LONG, OWN_SPARK, is_deep, lane_of, long_first, share_sizes
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,6 +45,7 @@ def test_each_share_begins_with_its_part_of_the_long_ones() -> None:
         ("tests/stores/test_s3_store.py", "pytestmark = pytest.mark.s3", "services"),
         ("tests/compat/test_kcat.py", "def test_a_client(bootstrap: str) -> None:", "services"),
         ("tests/spark/test_read.py", "pytestmark = pytest.mark.spark; LiveAgent", "spark"),
+        ("tests/docs/test_pages_on_spark.py", "pytestmark = pytest.mark.spark; LiveAgent", "services"),
         (
             "tests/spark/datasource/test_split_planner.py",
             "from streamhouse.spark.datasource.split_planner import plan",
@@ -56,7 +57,7 @@ def test_a_file_is_in_the_lane_of_the_most_demanding_thing_that_it_names(path: s
     assert lane_of(Path(path), source) == lane
 
 
-@pytest.mark.parametrize("prefix", [*DEEP, *LONG])
+@pytest.mark.parametrize("prefix", [*DEEP, *LONG, *OWN_SPARK])
 def test_prefixes_of_deep_and_long_tests_name_files_that_exist(prefix: str) -> None:
     assert list(ROOT.glob(f"{prefix.partition('::')[0]}*"))
 

@@ -590,7 +590,7 @@ CASES: Final = [
 ]
 
 
-STARTED: Final = scaled(quick=CASES[::8], nightly=CASES)
+STARTED: Final = scaled(quick=CASES[::16][:2] + CASES[80::4], nightly=CASES)
 """The definitions of these are run; the others of a run with quick depth are only validated."""
 
 

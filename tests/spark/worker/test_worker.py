@@ -78,8 +78,8 @@ def test_a_query_that_fails_while_it_runs_says_why(scene: tuple[LiveAgent, Worke
 
 
 def test_a_query_that_takes_too_long_is_ended_and_the_worker_goes_on(scene: tuple[LiveAgent, Worker]) -> None:
-    endless = "SELECT count(*) FROM range(0, 1000000000000) WHERE id % 3 = 1"
-    assert ask(scene[1], endless, timeout_s=3).status_code == 504
+    endless = "SELECT count(*) FROM range(0, 1000000000000, 1, 1) WHERE id % 3 = 1"  # in one task: on one core
+    assert ask(scene[1], endless, timeout_s=1).status_code == 504
     assert ask(scene[1], "SELECT 1 AS one").json()["rows"] == [{"one": 1}]
 
 

@@ -29,8 +29,13 @@ DOUBLES: dict[str, Any] = {
 
 
 @pytest.fixture
-async def http(make_world: MakeWorld) -> AsyncIterator[httpx.AsyncClient]:
-    world = await make_world(schemas=SchemaSettings(encode_timeout_s=2.0))
+def encode_timeout_s() -> float:
+    return 2.0
+
+
+@pytest.fixture
+async def http(make_world: MakeWorld, encode_timeout_s: float) -> AsyncIterator[httpx.AsyncClient]:
+    world = await make_world(schemas=SchemaSettings(encode_timeout_s=encode_timeout_s))
     broker = await world.start()
     await broker.create_topic("orders", partitions=1, overrides={})
     app = make_app(broker, CollectorRegistry(), cluster_id="cluster-1")
@@ -45,6 +50,7 @@ async def registered(http: httpx.AsyncClient, schema: dict[str, Any]) -> int:
     return int(answer.json()["id"])
 
 
+@pytest.mark.parametrize("encode_timeout_s", [0.8])
 @pytest.mark.parametrize(
     ("schema", "value"),
     [(LOOKS_AROUND, "a" * 300_000), (COUNTS, "0110100110010110" * 20_000), (DOUBLES, "text")],
