@@ -72,10 +72,12 @@ $(RUNS): requirements/run.txt $(SOURCES) | $(UV)
 	$(call INSTALL,requirements/run.txt)
 	@touch $@
 
-# That and what testing needs. Tests start commands by the hundred: all of it is compiled once, on all processors.
+# That and what testing needs. Tests start commands by the hundred: all of it is compiled once, on all processors, and so
+# are the project's own modules, which six processes of `make test` would compile at the same time.
 $(STAMP): requirements/dev.txt $(SOURCES) | $(UV)
 	$(call INSTALL,requirements/dev.txt)
 	@$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib || true
+	@$(BIN)/python -m compileall -qq -j 0 -x '/test_|/conftest' src tests benchmarks || true
 	@touch $@ $(RUNS)
 
 .PHONY: run

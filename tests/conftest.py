@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is imported and collected stays. Looking for garbage in it, then and in every test, took a tenth of a run."""
+    """What is imported and collected stays: to look for garbage in it took more than a second each time."""
     gc.disable()
     try:
         return (yield)

@@ -11,7 +11,7 @@ SHARE = 4
 """One in so many mutations is tried with every change, others each time; all of them with nightly depth."""
 CONTROLLED = 2
 """One in so many of these has its control run; all of them with nightly depth."""
-MOVED = 15
+MOVED = 6
 """So many seeds are tried where the one that noticed no longer does: `make mutants` looks for another one."""
 BUDGET_S = 300.0
 """With nightly depth, other seeds are tried for so long where none of a mutation's own notices any more."""

@@ -9,7 +9,7 @@ Leaves      running lanes to the Makefile; distribution to xdist: a share of the
             has finished takes tests from the end of another's share
 
 A file belongs to the lane of the most demanding thing that its source names. So a lane imports only its own files.
-Spark's lane is one process and takes longest. Files that start a Spark of their own and then wait are with the services.
+Spark's lane is one process and takes longest. Files that start a Spark of their own and wait are with the services.
 """
 
 import re

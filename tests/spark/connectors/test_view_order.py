@@ -141,7 +141,7 @@ def test_the_newest_record_of_each_key_stays_in_a_batch_and_across_batches(
     made = bench(LAST, orders)
     orders.put_at_random(1, 120)
     assert made.run() == newest(orders)  # a backlog of three partitions, in one micro-batch
-    orders.put_at_random(2, scaled(quick=12, nightly=40))
+    orders.put_at_random(2, scaled(quick=8, nightly=40))
     assert made.run(limit=5) == newest(orders)  # from the checkpoint, in many
     orders.put(1, -500, {"id": 3, "n": -1})  # a partition that lags behind
     orders.put(2, 900, {"id": 4, "n": -2})

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.spark
 
 FIRST = int(os.environ.get("VIEW_QUERIES_SEED", "0"))
 COUNT = int(
-    os.environ.get("VIEW_QUERIES", "1" if "VIEW_QUERIES_SEED" in os.environ else scaled(quick="6", nightly="60"))
+    os.environ.get("VIEW_QUERIES", "1" if "VIEW_QUERIES_SEED" in os.environ else scaled(quick="4", nightly="60"))
 )
 
 
