@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -143,6 +144,28 @@ def beats(state: LoopState, deadline: SessionDeadline, lost: "list[SessionLost]"
         renewed=lambda _: None,
         lost=lost.append,
     )
+
+
+async def test_what_counts_as_stored_is_the_start_of_the_log_that_was_sent_and_no_later_one() -> None:
+    state, stored = LoopState(0.0), list[int]()
+    state.wal_start = 3
+
+    class FlushedMeanwhile(Renewals):
+        async def renew_session(self, session_id: SessionId, ttl_ms: int, **sent: Any) -> None:
+            assert sent["wal_start"] == 3
+            state.wal_start = 7
+
+    heartbeat = Heartbeat(
+        SESSION,
+        SHORT,
+        clock=SystemClock(),
+        deadline=SessionDeadline(0.0),
+        state=state,
+        renewed=stored.append,
+        lost=lambda _: None,
+    )
+    await heartbeat.renew(FlushedMeanwhile())
+    assert stored == [3]
 
 
 async def test_a_loop_that_stands_still_does_not_cost_the_session_before_its_time() -> None:

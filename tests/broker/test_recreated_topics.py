@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import LeaseLost, StreamhouseError
 from tests.broker.support import ORDERS, World, batch, current, produce, values_of
 
 
@@ -17,3 +17,14 @@ async def test_a_request_that_means_the_deleted_topic_leaves_the_log_of_its_name
         await current(broker).logs.open(old, ORDERS.partition)
     assert (await produce(broker, batch(b"newer"))).base_offset == 1
     assert await values_of(broker) == {0: b"new", 1: b"newer"}
+
+
+async def test_a_log_that_is_dropped_late_takes_no_other_log_of_its_name_with_it(world: World) -> None:
+    broker = await world.start_with(ORDERS)
+    topic, old = await broker.topic(ORDERS.topic), await broker.open_log(ORDERS)
+    await broker.delete_topic(topic)
+    await broker.create_topic(ORDERS.topic, partitions=topic.partitions, overrides={})
+    new = await broker.open_log(ORDERS)
+    await current(broker).logs.drop([old], LeaseLost([ORDERS], why="a segment was refused"))
+    assert current(broker).logs.find(ORDERS) is new
+    assert (await produce(broker, batch(b"new"))).base_offset == 0
