@@ -103,7 +103,7 @@ lint: $(STAMP) ## formatting, lint rules, import contracts
 
 .PHONY: types
 types: $(STAMP) ## mypy --strict
-	$(BIN)/mypy
+	$(LATER) $(BIN)/mypy
 
 # Dozens of Sparks are started by tests: with their classes in an archive, each needs about half the time.
 $(CLASSES): $(STAMP) tests/spark/archive.py tests/support/java_options.py
@@ -114,6 +114,7 @@ MARKS  ?= not java and not chaos and not slow
 # Lanes are cut off after 80 minutes, so that one that hangs is seen. With ARGS='-k …' a lane may have nothing to run.
 PYTEST  = $(if $(shell command -v timeout),timeout --foreground --signal=INT --kill-after=30 $(LIMIT)) $(BIN)/pytest
 LIMIT  ?= $(if $(TEST_DEPTH),4h,80m)
+LATER   = $(if $(shell command -v nice),nice -n 5)
 PICKED  = $(if $(ARGS),|| [ $$? = 5 ])
 
 .PHONY: test-fast
@@ -122,7 +123,7 @@ test-fast: $(STAMP) ## unit tests, without the simulation: under a minute; ARGS=
 
 .PHONY: test-unit
 test-unit: $(STAMP) ## one of three lanes: tests that need neither a JVM nor a server
-	$(PYTEST) --lane unit -n $(JOBS) -m '$(MARKS)' $(ARGS) $(PICKED)
+	$(LATER) $(PYTEST) --lane unit -n $(JOBS) -m '$(MARKS)' $(ARGS) $(PICKED)
 
 .PHONY: test-spark
 test-spark: $(CLASSES) ## one of three lanes: topics in a real Spark on this machine
@@ -133,7 +134,8 @@ test-services: $(STAMP) ## one of three lanes: agents, PostgreSQL, S3 servers, r
 	$(PYTEST) --lane services -n $(JOBS) -m '$(MARKS)' $(ARGS) $(PICKED)
 
 # The lanes run beside each other: one computes while another waits. Each prints what its tests cost. The archive of
-# classes comes before them: all Sparks begin with it, and the lane of Spark takes longest.
+# classes comes before them: all Sparks begin with it, and the lane of Spark, one process, takes longest. So those that
+# share their work among all processors give way.
 BESIDE = --no-print-directory --keep-going --jobs $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 .PHONY: test
 test: $(STAMP) ## everything that must be green: lint, types, and three lanes of tests side by side, without Java of yours
