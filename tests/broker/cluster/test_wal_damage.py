@@ -195,6 +195,20 @@ async def test_a_segment_that_is_refused_though_the_lease_is_ours_ends_the_sessi
     await world.stop(broker, running)
 
 
+async def test_a_stop_whose_segment_is_refused_though_the_lease_is_ours_leaves_the_log(make_world: MakeWorld) -> None:
+    world = await make_world()
+    broker = await world.start_with()
+    session = current(broker).session.session_id
+    running = world.run(broker)
+    for number in range(2):
+        await produce(broker, batch(b"value %d" % number))
+    await move_flushed_end(world, 1)
+    await world.stop(broker, running)
+    assert session in world.wal_sessions()
+    broker = await world.start()
+    assert await values_of(broker, offset=1) == {1: b"value 1"}
+
+
 async def test_a_recovery_whose_guard_fails_for_a_lease_that_is_still_held_leaves_the_log(world_on_disk: World) -> None:
     world = world_on_disk
     broker = await world.start_with()
