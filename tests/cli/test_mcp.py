@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -155,3 +156,19 @@ def test_an_assistant_reads_a_real_agent(agent: Agent) -> None:
     assert sorted(answers) == [1, 2, 3, 4, 5]
     assert [answers[number]["isError"] for number in (2, 3, 4, 5)] == [False, False, False, True]
     assert "topics" in answers[2]["content"][0]["text"]
+
+
+def test_requests_may_come_from_a_file(agent: Agent, tmp_path: Path) -> None:
+    file = tmp_path / "requests"
+    file.write_text('{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+    with file.open() as requests:
+        ended = subprocess.run(
+            command("mcp", "--agents", agent.http),
+            stdin=requests,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=True,
+            env=environment(),
+        )
+    assert json.loads(ended.stdout) == {"jsonrpc": "2.0", "id": 1, "result": {}}

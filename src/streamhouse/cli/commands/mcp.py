@@ -8,6 +8,8 @@ A line in is a JSON-RPC message, a line out is its answer. A tool that fails ans
 
 import asyncio
 import json
+import os
+import stat
 import sys
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -146,7 +148,11 @@ async def _serve(deps: Dependencies, address: str) -> None:
     print_note(f"serving {len(TOOLS)} tools of {address} on stdin and stdout; end with Ctrl-D")
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    if stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode):  # a file has no readiness to wait for
+        reader.feed_data(sys.stdin.buffer.read())
+        reader.feed_eof()
+    else:
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     async with deps.http(address) as http:
         server = McpServer(http)
         while True:
