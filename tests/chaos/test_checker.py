@@ -286,6 +286,17 @@ def test_a_run_in_which_hardly_anything_happened_is_no_pass() -> None:
     assert kinds(history) == {Kind.NO_EVIDENCE}
 
 
+@pytest.mark.parametrize(("agents", "found"), [(1, set()), (3, {Kind.NO_EVIDENCE})])
+def test_a_fault_that_nobody_felt_is_no_evidence_unless_it_was_short(agents: int, found: set[str]) -> None:
+    history = right()
+    targets = [f"agent {number}" for number in range(agents)]
+    fault = Fault(kind="store: answers 500", targets=targets, begun_at=2.0, ended_at=4.5, hits=0)
+    history.faults.append(fault)
+    assert kinds(history) == found
+    fault.hits = 1
+    assert kinds(history) == set()
+
+
 def test_a_group_that_read_nothing_after_the_faults_is_found() -> None:
     history = right()
     history.groups, history.healed_at = [GROUP], 5.0
