@@ -310,10 +310,14 @@ class AgentSession:
 
     async def _watch_expiry(self) -> None:
         """Wake long polls when the leases expire: their clients must look for another leader."""
+        was_late = False
         while True:
             left_s = self._deadline.at - self._dependencies.clock.monotonic()
-            if left_s <= 0:
+            is_late = left_s <= 0
+            if is_late and not was_late:
                 log.warning("the heartbeat is late, leases are not acted on", extra={"logs": len(self.logs)})
+            was_late = is_late
+            if is_late:
                 for item in self.logs:
                     item.wake_watchers()
                 left_s = self._dependencies.settings.lease.renew_s
