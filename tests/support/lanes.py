@@ -83,6 +83,21 @@ DEEP: Final = (
     "tests/stores/test_remote_store.py",
     "tests/wire/http/test_limits.py",
     "tests/wire/kafka/test_departed.py",
+    "tests/wire/kafka/test_access_matrix.py",
+    "tests/wire/http/test_access_matrix.py",
+    "tests/wire/kafka/test_tenants.py",
+    "tests/wire/http/test_tenants.py",
+    "tests/wire/http/test_groups.py",
+    "tests/wire/http/test_search.py",
+    "tests/wire/http/test_secure_listeners.py",
+    "tests/wire/http/test_streams.py",
+    "tests/wire/kafka/sasl/",
+    "tests/wire/kafka/test_new_group_outage.py",
+    "tests/wire/test_tls_acceptor.py",
+    "tests/client/test_kafka.py",
+    "tests/benchmarks/test_measures.py",
+    "tests/stores/test_key_services.py",
+    "tests/spark/worker/test_http_app.py",
 )
 """Unit tests with seconds of computing or waiting: `make test` runs them, `make test-fast` doesn't."""
 
