@@ -25,6 +25,8 @@ GENERATION: Final = "generation"
 """The key of the generation in a status' progress."""
 VERSIONS: Final = "versions"
 """The key of the newest versions of the lake table that a pipeline writes, in a status' progress."""
+SPARK_UI: Final = "ui"
+"""The key of the address of Spark's web UI, in a status' progress."""
 
 PipelineName = NewType("PipelineName", str)
 SupervisorId = NewType("SupervisorId", str)

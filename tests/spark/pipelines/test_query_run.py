@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streamhouse.model.pipeline import GENERATION, VERSIONS
+from streamhouse.model.pipeline import GENERATION, SPARK_UI, VERSIONS
 from streamhouse.spark.pipelines.query_builder import StartedPipeline
 from streamhouse.spark.pipelines.query_run import QueryRun
 from streamhouse.spark.pipelines.query_stop import stop_all
@@ -82,9 +82,10 @@ def test_a_pipeline_runs_when_each_query_has_gone_through_a_trigger() -> None:
     assert not main.isActive
 
 
-def test_the_newest_versions_of_a_lake_table_are_in_the_progress() -> None:
+def test_the_newest_versions_of_a_lake_table_and_the_ui_are_in_the_progress() -> None:
     main, result = Query(), Told()
-    built = StartedPipeline(main=cast(StreamingQuery, main), versions=[{"version": "7"}])
+    ui = "http://127.0.0.1:4040"
+    built = StartedPipeline(main=cast(StreamingQuery, main), versions=[{"version": "7"}], ui=ui)
     main.progress = Progress(0)
     run = QueryRun(1, JOB, build=lambda job: built, send=result)
     run.start()
@@ -92,7 +93,7 @@ def test_the_newest_versions_of_a_lake_table_are_in_the_progress() -> None:
     run.stop()
     run.join(TIMEOUT_S)
     figures = next(each.figures for each in result.events if isinstance(each, Metrics))
-    assert figures["progress"] == {GENERATION: JOB.generation, VERSIONS: [{"version": "7"}]}
+    assert figures["progress"] == {GENERATION: JOB.generation, VERSIONS: [{"version": "7"}], SPARK_UI: ui}
 
 
 def test_a_query_that_does_not_stop_is_asked_again() -> None:

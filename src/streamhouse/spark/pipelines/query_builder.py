@@ -146,12 +146,14 @@ class StartedPipeline:
     """The running queries: the pipeline's own, and those of its dead letters.
 
     `versions`: the newest versions of the lake table that it writes, the newest first; replaced after each commit.
+    `ui`: the address of Spark's web UI; empty where it is off.
     """
 
     main: StreamingQuery
     others: tuple[StreamingQuery, ...] = ()
     notes: tuple[str, ...] = ()
     versions: list[Mapping[str, Any]] = field(default_factory=list)
+    ui: str = ""
 
 
 class PipelineBuilder:
@@ -216,7 +218,8 @@ class PipelineBuilder:
             stop_all(queries)
             raise
         notes = ((note,) if note else ()) + bound.notes
-        return StartedPipeline(main=queries[0], others=tuple(queries[1:]), notes=notes, versions=versions)
+        ui = self._spark.sparkContext.uiWebUrl or ""
+        return StartedPipeline(main=queries[0], others=tuple(queries[1:]), notes=notes, versions=versions, ui=ui)
 
     def _recomputed(
         self, job: PipelineJob, catalog: Catalog, reading: ReadContext, options: PipelineOptions, path: str
@@ -233,7 +236,7 @@ class PipelineBuilder:
         main = write_full_refresh(refresh_clock(session), table, writing, compute)
         if "trigger" not in job.given:
             options = replace(options, trigger=REFRESH_EVERY)
-        return StartedPipeline(main=_started(main, job.name, options))
+        return StartedPipeline(main=_started(main, job.name, options), ui=self._spark.sparkContext.uiWebUrl or "")
 
     def _bound(self, job: PipelineJob, catalog: Catalog, reading: ReadContext) -> ResolvedQuery:
         if job.kind is Kind.PYTHON:

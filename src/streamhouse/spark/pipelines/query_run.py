@@ -15,7 +15,7 @@ from typing import Any, Final
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamhouse.clock import SystemClock
-from streamhouse.model.pipeline import GENERATION, VERSIONS
+from streamhouse.model.pipeline import GENERATION, SPARK_UI, VERSIONS
 from streamhouse.spark.pipelines.query_builder import StartedPipeline
 from streamhouse.spark.pipelines.query_metrics import LateRows, ReadOffsets, Totals, query_metrics
 from streamhouse.spark.pipelines.query_stop import stop_all
@@ -115,6 +115,7 @@ class QueryRun(threading.Thread):
             read = self._read.as_progress()
             progress = {GENERATION: self.job.generation} | ({"read": read} if read else {})
             progress |= {VERSIONS: list(built.versions)} if built.versions else {}
+            progress |= {SPARK_UI: built.ui} if built.ui else {}
             figures |= {"dead_letters": dead, "progress": progress}
             self._send(Metrics(run=self.number, figures=figures))
 

@@ -121,7 +121,7 @@ function Status({ of }) {
 }
 
 function Facts({ of }) {
-  const link = String(of.status.progress?.ui ?? of.status.progress?.spark_ui ?? "");
+  const link = String(of.status.progress?.ui ?? "");
   return html`<${Card} title="Details"><dl class="pair">
     <dt>Writes</dt><dd>${of.target || "–"}</dd><dt>Runs on</dt><dd>${of.owner ? `${of.owner.supervisor} (${of.owner.host}), epoch ${of.owner.epoch}` : "nobody yet"}</dd>
     <dt>Runs as</dt><dd>${of.runs_as ?? "–"}</dd><dt>Query</dt><dd class="mono">${of.query_id}</dd><dt>Starts at</dt><dd>${of.starting ?? "its offsets"}</dd><dt>Created</dt><dd>${time(of.created_at_ms)}</dd>

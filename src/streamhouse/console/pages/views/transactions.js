@@ -4,6 +4,7 @@ import { get, path, post } from "../lib/api.js";
 import { ago, duration } from "../lib/format.js";
 import { useData } from "../lib/live.js";
 import { href, setQuery, useQuery } from "../lib/router.js";
+import { visible } from "../lib/session.js";
 import { confirm } from "../ui/dialogs.js";
 import { Badge, Card, Choice, Loaded, PageHead, Search } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
@@ -55,6 +56,6 @@ export function Page() {
   return html`<${PageHead} title="Transactions" about="Transactional ids, and the transaction that each of them has open or had last." actions=${html`<span class="live">live</span>`} />
     <${Card} flush><div class="toolbar"><${Search} placeholder="Filter transactional ids" />
         <${Choice} label="State" value=${state} options=${[["", "All"], [OPEN, "Open"], ...STATES.map((each) => [each, each])]} onChange=${(value) => setQuery({ state: value, cursor: "" })} /></div>
-      <${Loaded} of=${page}>${(data) => html`<${Table} label="Transactions" columns=${columns} rows=${data.transactions} rowKey=${(row) => row.transactional_id} filter=${filter} empty=${state ? "No transaction is in this state." : "No producer has used a transaction."} />
+      <${Loaded} of=${page}>${(data) => html`<${Table} label="Transactions" columns=${columns} rows=${data.transactions} rowKey=${(row) => row.transactional_id} filter=${filter} empty=${state ? "No transaction is in this state." : `There are no transactions${visible()} yet.`} />
         ${(data.cursor || cursor) && html`<div class="more row">${cursor && html`<button type="button" class="button tiny" onClick=${() => setQuery({ cursor: "" })}>First page</button>`}${data.cursor && html`<button type="button" class="button tiny" onClick=${() => setQuery({ cursor: data.cursor })}>Next</button>`}</div>`}`}</${Loaded}></${Card}>`;
 }
