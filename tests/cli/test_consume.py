@@ -135,6 +135,7 @@ def test_no_record_can_steer_the_terminal() -> None:
     ("text", "expected"),
     [
         ("-1h", 10 * HOUR_MS - HOUR_MS),
+        ("-10m", 10 * HOUR_MS - 600_000),
         ("-250ms", 10 * HOUR_MS - 250),
         ("-500", 10 * HOUR_MS - 500),
         ("1731672000000", 1_731_672_000_000),

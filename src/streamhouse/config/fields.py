@@ -15,8 +15,8 @@ from msgspec import Meta, Struct
 
 UNITS: Final[Mapping[str, Mapping[str, float]]] = {
     "_bytes": {"b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40},
-    "_ms": {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000},
-    "_s": {"ms": 0.001, "s": 1, "min": 60, "h": 3_600, "d": 86_400},
+    "_ms": {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000},
+    "_s": {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400},
 }
 EXAMPLES: Final[Mapping[str, str]] = {"_bytes": "64MiB", "_ms": "100ms", "_s": "30s"}
 
@@ -90,11 +90,15 @@ def parse_number(text: str, unit: str | None) -> int | float:
     if word:
         factors = UNITS.get(unit or "", {})
         if word.lower() not in factors:
-            raise ValueError(f"unknown unit {word!r}")
+            raise ValueError(f"unknown unit {word!r}{_known(factors)}")
         number *= factors[word.lower()]
     if not math.isfinite(number):
         raise ValueError("not a finite number")
     return int(number) if number == int(number) else number
+
+
+def _known(units: Mapping[str, float]) -> str:
+    return f", known are {', '.join(units)}" if units else ""
 
 
 def parse_switch(text: str) -> bool:
