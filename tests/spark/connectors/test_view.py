@@ -244,6 +244,21 @@ def test_a_row_of_a_distinct_is_identified_by_all_of_its_columns(spark: SparkSes
             view_key(frame, declared)
 
 
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (f"SELECT {WINDOW}.start AS a, {WINDOW}.end AS b FROM plays GROUP BY {WINDOW}", ("a",)),
+        (f"SELECT {WINDOW} AS w, {WINDOW}.end AS b FROM plays GROUP BY {WINDOW}", ("b",)),
+        (f"SELECT user, {SESSION}.start AS a, {SESSION}.end AS b FROM plays GROUP BY user, {SESSION}", ("user", "a")),
+        ("SELECT user, user AS who, count(*) AS c FROM plays GROUP BY user", ("who",)),
+    ],
+)  # fmt: skip
+def test_of_columns_that_identify_a_row_one_is_enough(
+    spark: SparkSession, lines: Lines, text: str, key: tuple[str, ...]
+) -> None:
+    assert view_key(spark.sql(text), key) == key
+
+
 def test_a_key_that_is_not_there_is_told(lines: Lines, spark: SparkSession, keep: Callable[..., Kept]) -> None:
     kept = keep()
     with pytest.raises(Rejected, match=r"missing=\S*user view=\S+ do=select it as well"):
@@ -392,6 +407,8 @@ VALUES = (
     "X'00ff' AS raw",
     "array(struct(ts AS t, CAST(NULL AS INT) AS nothing)) AS nested",
     "map('k', ts) AS m",
+    "map(7, array(map(DATE '2026-01-02', ts))) AS numbered",
+    "named_struct('a-b', 1, 'c d', array(named_struct('e.f', 'x', 'g`h', 'y'))) AS odd",
     "CAST(NULL AS TIMESTAMP) AS no_time",
     "true AS yes",
     "'a \"quoted\"\\n{line}' AS text",

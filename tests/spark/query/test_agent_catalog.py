@@ -12,7 +12,7 @@ from streamhouse.format.schema_id import prefix_of
 from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.connectors import topic as connector
 from streamhouse.spark.query.catalog import Catalog
-from streamhouse.spark.query.resolver import resolve
+from streamhouse.spark.query.resolver import analyze, resolve
 from streamhouse.spark.query.schema_inference import SAMPLE_RECORDS, AgentCatalogBackend
 from tests.spark.query.fakes import columns
 from tests.support.agent import LiveAgent
@@ -75,6 +75,21 @@ def test_a_topic_that_is_not_there_has_no_sample(backend: AgentCatalogBackend) -
 def test_registered_columns_are_those_of_the_latest_schema(backend: AgentCatalogBackend, asked_users: str) -> None:
     assert backend.fields(asked_users) == columns(id="bigint", name="string")
     assert backend.fields("asked-unregistered") is None
+
+
+@pytest.mark.spark
+def test_fields_of_a_registered_struct_may_be_called_anything(
+    backend: AgentCatalogBackend, client: SyncClient, spark: SparkSession
+) -> None:
+    client.topics.create("asked-homes", partitions=1)
+    home = {"type": "object", "properties": {"zip-code": {"type": "string"}, "floor no.": {"type": "integer"}}}
+    text = json.dumps({"type": "object", "properties": {"home": home}})
+    client.schemas.register("asked-homes-value", NewSchema(text=text, type="JSON"))
+    assert backend.fields("asked-homes") == columns(home="struct<`zip-code`:string,`floor no.`:bigint>")
+    catalog = Catalog("nowhere:1", backend=backend)
+    reading = ReadContext(agents="nowhere:1")
+    frame = analyze(spark, "SELECT home.`zip-code` AS zip, home FROM `asked-homes`", catalog, reading).frame
+    assert frame.columns == ["zip", "home"]
 
 
 @pytest.mark.spark

@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from streamhouse.model.identifiers import quote_if_needed
 from streamhouse.schemas.json_schema import JsonSchema
 
 MAX_DEPTH: Final = 20
@@ -49,6 +50,20 @@ class Field(NamedTuple):
     key: str
     kind: ColumnType
     default: Any = None
+
+
+def type_text(kind: DataType) -> str:
+    """Spark's text of a type, which can be parsed whatever fields of structs are called; `simpleString` quotes none."""
+    match kind:
+        case StructType():
+            fields = (f"{quote_if_needed(each.name)}:{type_text(each.dataType)}" for each in kind.fields)
+            return f"struct<{','.join(fields)}>"
+        case ArrayType():
+            return f"array<{type_text(kind.elementType)}>"
+        case MapType():
+            return f"map<{type_text(kind.keyType)},{type_text(kind.valueType)}>"
+        case _:
+            return str(kind.simpleString())
 
 
 def json_text(value: Any) -> str:

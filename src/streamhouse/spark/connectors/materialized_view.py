@@ -30,6 +30,7 @@ from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import Table
 from streamhouse.spark.agents.address import AgentAddress
 from streamhouse.spark.agents.client import connect, error_detail
+from streamhouse.spark.columns.column_types import type_text
 from streamhouse.spark.connectors import ReadContext, WriteContext
 from streamhouse.spark.connectors.record_order import newest_first, version_text, with_versions
 from streamhouse.spark.connectors.view_key import key_of, partition_columns, view_key
@@ -140,9 +141,45 @@ def to_json_type(value: Column, kind: st.DataType, *, in_key: bool = False) -> C
         case st.ArrayType():
             return F.transform(value, lambda each: to_json_type(each, kind.elementType, in_key=in_key))
         case st.MapType():
-            return F.transform_values(value, lambda _, each: to_json_type(each, kind.valueType, in_key=in_key))
+            return _to_json_map(value, kind, in_key=in_key)
         case _:
             return value.cast("string")
+
+
+def _to_json_map(value: Column, kind: st.MapType, *, in_key: bool) -> Column:
+    """With texts as keys: `to_json` writes Spark's inner numbers for dates. In a key they are in order."""
+    keyed = F.transform_keys(value, lambda each, _: _to_map_key(each, kind.keyType, in_key=in_key))
+    made = F.transform_values(keyed, lambda _, each: to_json_type(each, kind.valueType, in_key=in_key))
+    return F.map_from_entries(F.array_sort(F.map_entries(made), _by_key)) if in_key else made
+
+
+def _by_key(one: Column, other: Column) -> Column:
+    first, second = one.getField("key"), other.getField("key")
+    return F.when(first < second, -1).when(first > second, 1).otherwise(0)
+
+
+def _to_map_key(value: Column, kind: st.DataType, *, in_key: bool) -> Column:
+    match kind:
+        case st.TimestampType() | st.TimestampNTZType():
+            return to_json_type(value, kind)
+        case st.StringType():
+            return to_json_type(value, kind, in_key=in_key)
+        case st.BinaryType():
+            return F.base64(value)
+        case st.StructType() | st.ArrayType():
+            return F.to_json(to_json_type(value, kind, in_key=in_key), _WHOLE)
+        case _:
+            return value.cast("string")
+
+
+def _from_map_key(text: Column, kind: st.DataType) -> Column:
+    match kind:
+        case st.BinaryType():
+            return F.unbase64(text)
+        case st.StructType() | st.ArrayType():
+            return F.from_json(text, kind, {"timeZone": "UTC"})
+        case _:
+            return text.cast(kind)
 
 
 def _is_changed(kind: st.DataType, *, in_key: bool) -> bool:
@@ -158,9 +195,14 @@ def _is_changed(kind: st.DataType, *, in_key: bool) -> bool:
         case st.ArrayType():
             return _is_changed(kind.elementType, in_key=in_key)
         case st.MapType():
-            return _is_changed(kind.valueType, in_key=in_key)
+            return in_key or _has_no_texts(kind) or _is_changed(kind.valueType, in_key=in_key)
         case _:
             return False
+
+
+def _has_no_texts(kind: st.MapType) -> bool:
+    """Whether its keys are no texts, as all names in JSON are."""
+    return not isinstance(kind.keyType, st.StringType)
 
 
 def _distinct_text(text: Column) -> Column:
@@ -179,8 +221,39 @@ def _moment(value: Column, option: str) -> Column:
 
 def rows(frame: DataFrame, schema: st.StructType) -> DataFrame:
     """From one column of JSON texts to columns."""
-    parsed = frame.select(F.from_json(F.col(frame.columns[0]), schema, {"timeZone": "UTC"}).alias("row"))
-    return parsed.select("row.*")
+    parsed = frame.select(F.from_json(F.col(frame.columns[0]), _in_json(schema), {"timeZone": "UTC"}).alias("row"))
+    row = F.col("row")
+    return parsed.select(*(_restored(row.getField(each.name), each.dataType).alias(each.name) for each in schema))
+
+
+def _in_json(kind: Any) -> Any:
+    """A type as `from_json` takes it: keys of maps are texts."""
+    match kind:
+        case st.StructType():
+            return st.StructType([st.StructField(each.name, _in_json(each.dataType)) for each in kind.fields])
+        case st.ArrayType():
+            return st.ArrayType(_in_json(kind.elementType))
+        case st.MapType():
+            return st.MapType(st.StringType(), _in_json(kind.valueType))
+        case _:
+            return kind
+
+
+def _restored(value: Column, kind: st.DataType) -> Column:
+    """A value of this type, whose maps have texts as keys."""
+    if _in_json(kind) == kind:
+        return value
+    match kind:
+        case st.StructType():
+            fields = (_restored(value.getField(each.name), each.dataType).alias(each.name) for each in kind.fields)
+            return F.when(value.isNotNull(), F.struct(*fields))
+        case st.ArrayType():
+            return F.transform(value, lambda each: _restored(each, kind.elementType))
+        case st.MapType():
+            keyed = F.transform_keys(value, lambda each, _: _from_map_key(each, kind.keyType))
+            return F.transform_values(keyed, lambda _, each: _restored(each, kind.valueType))
+        case _:
+            return value
 
 
 log = logging.getLogger(__name__)
@@ -319,7 +392,7 @@ def _batch_writer(
 ) -> tuple["ViewBatchWriter", DataFrame]:
     """What is done with each micro-batch, and the frame that these are of."""
     key = _key(frame, table, writing)
-    columns = tuple((each.name, each.dataType.simpleString()) for each in frame.schema.fields)
+    columns = tuple((each.name, type_text(each.dataType)) for each in frame.schema.fields)
     is_unique = key_of(frame) is not None
     versions: tuple[str, ...] = ()
     by_offset: tuple[str, ...] = ()

@@ -39,8 +39,9 @@ class _Column:
     field: str | None = None
 
 
-def key_of(frame: DataFrame) -> tuple[str, ...] | None:
-    """The columns that hold what the outermost aggregate groups by: one row for each of their values.
+def key_of(frame: DataFrame, declared: Sequence[str] = ()) -> tuple[str, ...] | None:
+    """The columns that hold what the outermost aggregate groups by: one row for each of their values; of several that
+    hold the same, the declared one.
 
     None where there is no aggregate; none at all where it has no GROUP BY. Raises `Rejected` where a column that it
     groups by isn't in the result.
@@ -49,7 +50,7 @@ def key_of(frame: DataFrame) -> tuple[str, ...] | None:
     node, columns = _outermost(plan)
     kind = kind_of(node)
     if kind == "Aggregate":
-        return _grouped(node, columns)
+        return _grouped(node, columns, declared)
     if kind == "Distinct" or kind.startswith("Deduplicate"):
         return _kept(scala_seq(node.output() if kind == "Distinct" else node.keys()), columns)
     return None
@@ -108,7 +109,7 @@ def view_key(frame: DataFrame, declared: Sequence[str]) -> tuple[str, ...]:
         raise Rejected(
             f"the key names no column; column={absent[0]} columns={','.join(frame.columns)} do=select it as well"
         )
-    grouped = key_of(frame)
+    grouped = key_of(frame, declared)
     if not declared:
         if grouped is None:
             raise Rejected(
@@ -177,7 +178,7 @@ def _entered(inner: Mapping[int, int], columns: list[_Column]) -> list[_Column]:
     return [replace(each, attribute=inner[each.attribute]) for each in columns]
 
 
-def _grouped(aggregate: Any, columns: list[_Column]) -> tuple[str, ...]:
+def _grouped(aggregate: Any, columns: list[_Column], declared: Sequence[str]) -> tuple[str, ...]:
     """For each expression that it groups by, the column that has it; of a window a field of it is enough. Fields of
     another struct aren't: it may have more of them, and be NULL itself."""
     made = {id_of(each): each for each in scala_seq(aggregate.aggregateExpressions())}
@@ -190,10 +191,15 @@ def _grouped(aggregate: Any, columns: list[_Column]) -> tuple[str, ...]:
         )
     for expression in groups:
         whole = [column.name for column in columns if _is(made.get(column.attribute), expression) and not column.field]
-        parts = [column.name for column in columns if _is_part(made.get(column.attribute), column, expression)]
-        if not whole and not (parts and is_window(expression)):
+        parts = [
+            column.name
+            for column in columns
+            if is_window(expression) and _is_part(made.get(column.attribute), column, expression)
+        ]
+        if not whole and not parts:
             raise _not_selected(expression.sql().replace(_NO_NAME, ""))
-        key += [name for name in (whole[:1] or parts) if name not in key]
+        chosen = [name for name in (*whole, *parts) if name in declared][:1] or whole[:1] or parts
+        key += [name for name in chosen if name not in key]
     return tuple(key)
 
 

@@ -28,6 +28,7 @@ from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import MADE_BY, Column, Connector, Table
 from streamhouse.spark.agents.address import AgentAddress
 from streamhouse.spark.agents.client import connect, error_detail
+from streamhouse.spark.columns.column_types import type_text
 from streamhouse.spark.connectors.topic_writer import topic_of
 from streamhouse.spark.lake.schema_evolution import merge_lenient
 from streamhouse.spark.pipelines.runner_protocol import PipelineJob
@@ -92,7 +93,7 @@ def merged(old: Table, new: Table) -> Table:
     columns = merge_lenient(_struct(old), _struct(new))
     if columns.names == [each.name for each in old.columns or ()] and columns == _struct(old):
         return old
-    types = tuple(Column(name=each.name, type=each.dataType.simpleString()) for each in columns.fields)
+    types = tuple(Column(name=each.name, type=type_text(each.dataType)) for each in columns.fields)
     return Table(name=old.name, connector=old.connector, columns=types, key=old.key, options=old.options, text=old.text)
 
 
@@ -175,7 +176,7 @@ class TargetTables:
         table_json = msgspec.json.decode(response.content) if response.status == 200 else {}
         if table_json.get("columns") is not None and (table_json.get("options") or {}).get(MADE_BY) != job.name:
             return
-        columns = [{"name": each.name, "type": each.dataType.simpleString()} for each in _own(frame)]
+        columns = [{"name": each.name, "type": type_text(each.dataType)} for each in _own(frame)]
         if columns == table_json.get("columns"):
             return
         body = {

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.errors import Misconfigured
 from streamhouse.model.table import Column, Table
+from streamhouse.spark.columns.column_types import type_text
 from streamhouse.spark.connectors import ReadContext, find
 from streamhouse.spark.query.catalog import Catalog, metadata_columns_of
 from streamhouse.spark.query.resolver import ResolvedQuery, TableRef, analyze, cloned_session, resolve, watermarked
@@ -127,7 +128,7 @@ class EmptyTables(Tables):
         if known is None:  # only the source itself has them
             read = find(table.connector)
             frame = (read.read_stream if is_stream else read.read)(self.spark, table, self._reading)
-            known = tuple(Column(name=field.name, type=field.dataType.simpleString()) for field in frame.schema.fields)
+            known = tuple(Column(name=field.name, type=type_text(field.dataType)) for field in frame.schema.fields)
         return EmptyRelations(self.spark).frame(name, known, is_stream=is_stream)
 
 

@@ -24,6 +24,7 @@ from pyspark.sql.types import StringType
 from streamhouse.errors import StatementError
 from streamhouse.model.identifiers import quote_identifier
 from streamhouse.model.table import LAKE, Column, Connector, Table
+from streamhouse.spark.columns.column_types import type_text
 from streamhouse.spark.connectors import ReadContext, find
 from streamhouse.spark.datasource.data_source import register
 from streamhouse.spark.query.catalog import Catalog, metadata_columns_of
@@ -294,7 +295,7 @@ def _source(
     _check_types(session, table)
     if columns is None:
         frame = _opened(session, table, reading, is_stream=is_stream)
-        columns = tuple(Column(name=f.name, type=f.dataType.simpleString()) for f in frame.schema.fields)
+        columns = tuple(Column(name=f.name, type=type_text(f.dataType)) for f in frame.schema.fields)
     mentioned = {word.lower() for word in words} | {each.column.lower() for each in reading.watermarks}
     extra = tuple(column for column in metadata_columns_of(table) if column.name in mentioned)
     origin = catalog.origin(name)

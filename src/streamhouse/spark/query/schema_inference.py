@@ -26,6 +26,7 @@ from streamhouse.model.names import TopicPartition
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.spark.agents.address import AgentAddress
 from streamhouse.spark.agents.client import AgentClient, PartitionPlan, error_detail, run_on_loop
+from streamhouse.spark.columns.column_types import type_text
 from streamhouse.spark.columns.typed_columns import own_types
 from streamhouse.spark.columns.typed_decoder import find_schema
 from streamhouse.spark.connectors.topic import METADATA_COLUMNS
@@ -208,7 +209,7 @@ class AgentCatalogBackend:
         if schema is None:
             return None
         return tuple(
-            Column(name=name, type=kind.simpleString())
+            Column(name=name, type=type_text(kind))
             for name, kind in own_types(schema).items()
             if name not in METADATA_COLUMNS
         )

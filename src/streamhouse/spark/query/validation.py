@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamhouse.errors import Rejected, StatementError, StreamhouseError
 from streamhouse.model.pipeline import Shape
 from streamhouse.model.table import Column, Connector, Table
+from streamhouse.spark.columns.column_types import type_text
 from streamhouse.spark.connectors import ReadContext
 from streamhouse.spark.connectors.topic import METADATA_COLUMNS
 from streamhouse.spark.connectors.view_key import view_key
@@ -154,7 +155,7 @@ def _query_of(statement: Statement) -> str | None:
 
 
 def columns_of(frame: DataFrame) -> tuple[Column, ...]:
-    return tuple(Column(name=field.name, type=field.dataType.simpleString()) for field in frame.schema.fields)
+    return tuple(Column(name=field.name, type=type_text(field.dataType)) for field in frame.schema.fields)
 
 
 # --- tables
