@@ -47,6 +47,7 @@ def test_a_share_makes_budgets_smaller_and_lanes_no_deeper_than_with_every_chang
     simulate, crash, unit = chosen(["simulate", "crash", "test-unit"], 0.05)
     assert (simulate.command[3:], crash.command[3:], unit.command[3:]) == (("SEEDS=100",), ("KILLS=3",), ())
     assert "TEST_DEPTH=nightly" in chosen(["test-unit"], 1.0)[0].command
+    assert ["SOAK=--spark" in chosen(["soak"], share)[0].command for share in (0.05, 1.0)] == [False, True]
     assert [step.name for step in chosen([], 0.05)] == [step.name for step in steps()]
 
 
