@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from streamhouse.config import KafkaSettings, Settings, TopicSettings
+from streamhouse.broker.catalog.dynamic_settings import find_agent_setting
+from streamhouse.config import KafkaSettings, SecuritySettings, Settings, TopicSettings
 from streamhouse.model.names import NodeId
 from streamhouse.model.topic_settings import TOPIC_SETTINGS
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -213,3 +214,9 @@ async def test_several_resources_in_one_request(client: Client, served: Served) 
 @pytest.mark.parametrize("kind", [METRICS, GROUP])
 async def test_what_could_have_settings_but_has_none_is_told_so(client: Client, kind: int) -> None:
     assert by_name(await describe(client, kind, "any")) == {}
+
+
+def test_the_time_after_which_clients_must_log_in_again_has_kafkas_name() -> None:
+    setting = find_agent_setting("connections.max.reauth.ms")
+    assert setting.default == "0"
+    assert setting.text(Settings(security=SecuritySettings(max_reauth_s=10.0))) == "10000"

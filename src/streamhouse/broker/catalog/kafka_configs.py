@@ -87,6 +87,7 @@ def _text(value: object) -> str:
 _CHANGEABLE: Final = (
     _setting("auto.create.topics.enable", SettingType.BOOLEAN, "topics.auto_create", bool, switch),
     _setting("connections.max.idle.ms", SettingType.LONG, "kafka.idle_timeout_s", _ms),
+    _setting("connections.max.reauth.ms", SettingType.LONG, "security.max_reauth_s", _ms),
     _setting("fetch.max.bytes", SettingType.INT, "fetch.max_bytes", int, whole(1024, MAX_INT)),
     _setting(
         "group.initial.rebalance.delay.ms",
