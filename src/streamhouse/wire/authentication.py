@@ -1,6 +1,7 @@
 """Authentication of HTTP and gRPC requests: from the headers of a request to its caller.
 
-Owns        reading `Authorization` (Basic, Bearer) and `X-API-Key`; the delay of failed logins
+Owns        reading `Authorization` (Basic, Bearer) and `X-API-Key`; the delay of failed logins; which requests are a
+            login for the audit log
 Leaves      checking passwords and tokens to `broker.security`, the form of a refusal to each interface
 
 Each request has its own credentials; a verified password is remembered for a while. A listener without a login takes
@@ -9,6 +10,7 @@ credentials, too, where access is controlled: processes of the cluster show thei
 
 import base64
 import binascii
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,10 +19,14 @@ from streamhouse.broker.security.security import Security
 from streamhouse.clock import Clock
 from streamhouse.config.listener_spec import ListenerSpec
 from streamhouse.errors import NotAuthenticated
-from streamhouse.model.access import Caller
+from streamhouse.model.access import Caller, Principal
 from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.failed_logins import FailedLogins
 
+LOGIN_S: Final = 300.0
+"""Each request has credentials; a caller who has shown none for so long logs in, as the audit log understands it."""
+MAX_LOGINS: Final = 10_000
+"""Callers that are remembered as logged in."""
 MISSING: Final = "log in: send a user and password (Basic), a bearer token or an API key"
 
 
@@ -86,6 +92,8 @@ class Authenticator:
     def __init__(self, security: Security, *, delay_s: float, clock: Clock) -> None:
         self._security = security
         self._failed = FailedLogins(delay_s, clock)
+        self._clock = clock
+        self._seen_at: OrderedDict[tuple[Principal, str, str, str], float] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"<Authenticator {self._failed!r}>"
@@ -107,6 +115,7 @@ class Authenticator:
                     raise NotAuthenticated(MISSING)
                 return self.unknown(origin)
             caller = await self._checked(credentials, origin)
+            self._record(caller, "token" if credentials.user is None else "password")
         except NotAuthenticated:
             if authorization or api_keys:
                 await self._failed.failed(origin.host)
@@ -116,6 +125,19 @@ class Authenticator:
             await self._check(credentials, origin)
 
         return RequestAccess(self._security, caller, renew, since=since)
+
+    def _record(self, caller: Caller, mechanism: str) -> None:
+        """Tell the audit log of a login, unless it is one more request of a caller who is logged in. Processes of the
+        cluster, which also act for users, are no callers worth a line."""
+        if not self._security.audit.is_enabled or caller.is_process or caller.is_delegated:
+            return
+        key, now = (caller.principal, caller.host, caller.listener, mechanism), self._clock.monotonic()
+        seen_at = self._seen_at.pop(key, None)
+        self._seen_at[key] = now
+        if len(self._seen_at) > MAX_LOGINS:
+            self._seen_at.popitem(last=False)
+        if seen_at is None or now >= seen_at + LOGIN_S:
+            self._security.audit.login(caller, mechanism)
 
     async def _checked(self, credentials: Credentials, origin: Origin) -> Caller:
         user = credentials.user

@@ -221,7 +221,7 @@ async def test_the_audit_log_says_what_was_changed(
     caplog.set_level("INFO", "streamhouse.audit")
     caplog.clear()
     await secure.broker.security.audit.flush(nowhere, agent="a:9092")
-    facts = [vars(each) for each in caplog.records]
+    facts = [vars(each) for each in caplog.records if vars(each)["kind"] == "administration"]
     assert [(each["request"], each["details"], each["outcome"]) for each in facts] == [
         ("POST /v1/users", "user alice", "succeeded"),
         ("POST /v1/users", "user alice", "failed"),
@@ -243,6 +243,29 @@ async def test_the_audit_log_says_what_was_changed(
         ),
     ]
     assert "first secret" not in str(facts)
+
+
+async def test_a_login_is_in_the_audit_log_once_not_with_each_request(
+    secure: SecureWorld, admin: httpx.AsyncClient, http: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    await admin.post("/v1/users", json=ALICE)
+    alice = basic("alice", "first secret")
+    key = bearer((await http.post("/v1/keys", json={}, headers=alice)).json()["api_key"])
+    assert secure.broker.security.tokens is not None
+    lent = bearer(secure.broker.security.tokens.make(Principal(USER, "alice")))
+    for headers in (alice, key, lent, alice, key):
+        assert (await http.get("/v1/whoami", headers=headers)).status_code == 200
+    assert (await http.get("/v1/whoami", headers=basic("alice", "wrong"))).status_code == 401
+    caplog.set_level("INFO", "streamhouse.audit")
+    caplog.clear()
+    await secure.broker.security.audit.flush(nowhere, agent="a:9092")
+    logins = [vars(each) for each in caplog.records if vars(each)["kind"] == "login"]
+    assert [(each["principal"], each["operation"], each["outcome"], each["count"]) for each in logins] == [
+        (f"User:{ADMIN}", "password", "allowed", 1),
+        ("User:alice", "password", "allowed", 1),
+        ("User:alice", "token", "allowed", 1),
+        ("alice", "password", "failed", 1),
+    ]
 
 
 async def nowhere(_: Sequence[bytes]) -> None: ...

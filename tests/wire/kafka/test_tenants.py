@@ -467,8 +467,10 @@ async def by_scram(client: Client, user: str, password: str = PASSWORD) -> int:
 
 @pytest.mark.parametrize("log_in", [by_plain, by_scram])
 async def test_a_user_is_in_the_tenant_that_its_name_or_its_listener_tells(
-    cluster: Cluster, log_in: Callable[[Client, str], Awaitable[int]]
+    cluster: Cluster, log_in: Callable[[Client, str], Awaitable[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    failed = list[str]()
+    monkeypatch.setattr(cluster.broker.security.audit, "failed_login", lambda name, *_, **__: failed.append(name))
     for user in ("acme~alice", "beta~alice", "carol"):
         await cluster.broker.security.users.create(user, PASSWORD)
     acme = await cluster.client("ACME")
@@ -485,6 +487,7 @@ async def test_a_user_is_in_the_tenant_that_its_name_or_its_listener_tells(
         assert [each.name for each in answer.topics if not (each.name or "").startswith("__")] == topics
     for user in ("acme~alice", "beta~alice", "carol", "~alice"):
         assert await log_in(await cluster.client("ACMELOGIN"), user) == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert failed == ["acme~acme~alice", "acme~beta~alice", "acme~carol", "acme~~alice"]
 
 
 async def test_credentials_of_others_are_refused_on_the_listener_of_a_tenant(cluster: Cluster) -> None:

@@ -89,10 +89,9 @@ class ScramExchange:
             if self._caller is None:
                 raise NotAuthenticated(WRONG_LOGIN)
         except NotAuthenticated:
-            origin = self._origin
-            origin.security.audit.failed_login(
-                self._first.name, self._mechanism, host=origin.host, listener=origin.listener
-            )
+            origin, first = self._origin, self._first
+            name = first.name if first.is_token else origin.security.user_name(origin.listener, first.name)
+            origin.security.audit.failed_login(name, self._mechanism, host=origin.host, listener=origin.listener)
             raise
         return Step(reply, self._caller, self._first.is_token)
 
