@@ -70,6 +70,22 @@ async def test_keys_lead_everywhere(origin: str, page: Page) -> None:
     await expect(page.locator("main h1")).to_contain_text("billing")
 
 
+KEYS_AT_ONCE = """async () => {
+    const press = (key, more) => (document.activeElement ?? document).dispatchEvent(
+        new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...more }));
+    press("k", { ctrlKey: true });
+    await null;  // as between two events
+    await null;
+    return document.activeElement.getAttribute("role");
+}"""
+
+
+async def test_the_palette_has_the_focus_before_the_next_key(origin: str, page: Page) -> None:
+    await page.goto(f"{origin}/console/settings")
+    await expect(page.locator("main h1")).to_have_text("Settings")
+    assert await page.evaluate(KEYS_AT_ONCE) == "combobox"
+
+
 async def test_enter_before_the_palette_knows_the_names_chooses_when_it_does(origin: str, page: Page) -> None:
     is_confirmed = asyncio.Event()
 

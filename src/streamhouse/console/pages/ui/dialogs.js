@@ -1,5 +1,5 @@
 // Dialogs: one at a time, over the page. Every change is asked about before it is made.
-import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { html, useLayoutEffect, useRef, useState } from "../lib/html.js";
 import { createStore, useStore } from "../lib/store.js";
 import { Failure } from "./parts.js";
 
@@ -25,7 +25,7 @@ export function Dialogs() {
 
 function Dialog({ content: Content, wide, label, close }) {
   const element = useRef(null);
-  useEffect(() => element.current.showModal(), []);
+  useLayoutEffect(() => element.current.showModal(), []);
   const onBackdrop = (event) => event.target === element.current && close();
   return html`<dialog ref=${element} class=${wide ? "wide" : ""} aria-label=${label} onClose=${() => close()} onMouseDown=${onBackdrop}>
     <div class="inside"><${Content} close=${close} /></div></dialog>`;

@@ -1,5 +1,5 @@
 // The command palette: everything that has a name, and what can be done from everywhere.
-import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../lib/html.js";
 import { createStore, useStore } from "../lib/store.js";
 import { get } from "../lib/api.js";
 import { go, href } from "../lib/router.js";
@@ -66,8 +66,8 @@ function Opened() {
   const [text, setText] = useState("");
   const [active, setActive] = useState(0);
   const [isConfirmed, setConfirmed] = useState(false);
+  useLayoutEffect(() => element.current.showModal(), []); // before the next key, which is for its field
   useEffect(() => {
-    element.current.showModal();
     named().then((names) => {
       setEntries([...FIXED(), ...names]);
       setLoading(false);

@@ -1,7 +1,7 @@
 // Reset a group's offsets: choose where to, look at what would move, then do it.
 import { html, useState } from "../lib/html.js";
 import { path, post } from "../lib/api.js";
-import { number } from "../lib/format.js";
+import { number, plural } from "../lib/format.js";
 import { showDialog } from "../ui/dialogs.js";
 import { Failure, Field } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
@@ -67,6 +67,6 @@ function Form({ group, topics, close, onDone }) {
     ${plan && html`<${Table} label="What would change" urlSort=${false} columns=${columns} rows=${plan.partitions} rowKey=${(row) => `${row.topic}/${row.partition}`} empty="Nothing would change." />`}
     <div class="foot"><button type="button" class="button" onClick=${() => close()}>Cancel</button>
       <button class="button ${plan ? "" : "primary"}">Preview</button>
-      ${plan && html`<button type="button" class="button primary" disabled=${!plan.partitions.length} onClick=${apply}>Reset ${number(plan.partitions.length)} partitions</button>`}</div>
+      ${plan && html`<button type="button" class="button primary" disabled=${!plan.partitions.length} onClick=${apply}>Reset ${plural(plan.partitions.length, "partition")}</button>`}</div>
   </form>`;
 }

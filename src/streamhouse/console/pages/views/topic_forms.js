@@ -35,7 +35,7 @@ function NewTopic({ close }) {
     <${Field} label="Name" about="Letters, digits and . _ -"><input type="text" name="name" required maxlength="249" pattern="[A-Za-z0-9._\\-]+" autocomplete="off" autofocus /></${Field}>
     <${Field} label="Partitions" about="The number can grow later, never shrink; keys then go to other partitions."><input type="number" name="partitions" min="1" value="3" required /></${Field}>
     ${COMMON.map((name) => html`<${Field} key=${name} label=${name} about=${about[name]?.about}><input type="text" name=${name} autocomplete="off" placeholder=${about[name]?.default ?? ""} /></${Field}>`)}
-    <p class="muted small">Every other setting is on the topic's page.</p>
+    <p class="muted small">A setting that is left empty has its default, which is shown in grey. Every other setting is on the topic's page.</p>
     ${error && html`<${Failure} error=${error} />`}
     <div class="foot"><button type="button" class="button" onClick=${() => close()}>Cancel</button><button class="button primary">Create</button></div>
   </form>`;
