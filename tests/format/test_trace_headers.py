@@ -5,7 +5,7 @@ import tracemalloc
 from streamhouse.format.batch import HEADER_BYTES, BatchHeader, read_header
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import encode_batch
-from streamhouse.format.trace_headers import MAX_SEARCHED, find_traceparents
+from streamhouse.format.trace_headers import MAX_HEADERS, MAX_SEARCHED, find_traceparents
 from streamhouse.model.record import Header, NewRecord
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -38,6 +38,12 @@ def test_other_headers_are_no_traces() -> None:
 def test_only_the_first_records_are_looked_at() -> None:
     records = [NewRecord(b"v")] * MAX_SEARCHED + [NewRecord(b"v", headers=TRACED)]
     assert find_traceparents(*payload_of(records), limit=16) == []
+
+
+def test_only_the_first_headers_are_looked_at() -> None:
+    before = [NewRecord(b"v", headers=EMPTY * 10_000)] * (MAX_HEADERS // 10_000 + 1)
+    assert find_traceparents(*payload_of([*before, NewRecord(b"v", headers=TRACED)]), limit=16) == []
+    assert find_traceparents(*payload_of([*before[2:], NewRecord(b"v", headers=TRACED)]), limit=16) == [(9, TRACE)]
 
 
 def test_headers_of_two_bytes_become_no_gigabytes_because_one_record_has_a_trace() -> None:

@@ -18,7 +18,7 @@ from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.grpc.calls import Call
 from streamhouse.wire.grpc.errors import as_message
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
-from streamhouse.wire.grpc.requests import Start, partition_name, resolve_offsets
+from streamhouse.wire.grpc.requests import Start, check_count, partition_name, resolve_offsets
 
 
 class TopicAdmin:
@@ -92,6 +92,7 @@ class TopicAdmin:
         return pb.ListPartitionsResponse(partitions=map(partition_message, partitions))
 
     async def offsets(self, request: pb.ListOffsetsRequest, call: Call) -> pb.ListOffsetsResponse:
+        check_count(len(request.positions), self._limit)
         for position in request.positions:
             call.access.require_topic(Operation.DESCRIBE, position.topic)
         starts = await resolve_offsets(self._broker, request.positions, limit=self._limit, or_end=False)
@@ -214,6 +215,7 @@ class GroupAdmin:
     async def reset(self, request: pb.ResetGroupRequest, call: Call) -> pb.ResetGroupResponse:
         """Commit all offsets or none: a position that can't be resolved fails the call before the commit."""
         group_id = partition_name(request.group_id, "group_id")
+        check_count(len(request.positions), self._limit)
         for position in request.positions:
             call.access.require_topic(Operation.READ, position.topic)
         starts = await resolve_offsets(self._broker, request.positions, limit=self._limit)

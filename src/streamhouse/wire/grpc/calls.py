@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 import grpc
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from streamhouse.clock import Clock, Ids
 from streamhouse.config import GrpcSettings, is_loopback
@@ -29,6 +29,7 @@ from streamhouse.tracing import HEADER, SpanKind, Tracer, parse_traceparent
 from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.client_limits import RejectionBackoff, TokenBuckets
 from streamhouse.wire.grpc import tenants
+from streamhouse.wire.grpc.decoding import decode
 from streamhouse.wire.grpc.errors import code_of, metadata_of
 from streamhouse.wire.grpc.metrics import GrpcMetrics
 from streamhouse.wire.user_throttle import UserThrottle
@@ -158,7 +159,7 @@ class CallRunner:
                         raw = await self.first_message(messages)
                         throttle = self._throttle(access)
                         await throttle.received(len(raw))
-                        request = _decode(raw, request_type)
+                        request = await decode(raw, request_type)
                         if tenant := access.caller.tenant:
                             tenants.require_served(access.caller, name)
                             tenants.enter(tenant, request)
@@ -231,7 +232,8 @@ class CallRunner:
         async def run(messages: AsyncIterator[bytes], context: Any) -> None:
             async def work() -> None:
                 self._take_token(context)
-                await method(_decode(await self.first_message(messages), request_type), self._sender(context, None))
+                request = await decode(await self.first_message(messages), request_type)
+                await method(request, self._sender(context, None))
 
             await self._run(name, context, work)
 
@@ -278,7 +280,7 @@ class CallRunner:
             await throttle.received(len(raw))
             remaining: float | None = context.time_remaining()
             timeout_s = limit_s if remaining is None else max(0.0, min(limit_s, remaining))
-            request = _decode(raw, request_type)
+            request = await decode(raw, request_type)
             if tenant := access.caller.tenant:
                 tenants.enter(tenant, request)
             yield request, Call(timeout_s, len(raw), access)
@@ -385,13 +387,6 @@ def client_of(peer: str) -> str:
 def host_of(client: str) -> str:
     """The same without the kind of address; newer versions of grpc percent-encode the brackets."""
     return peer_host(unquote(client.partition(":")[2]).strip("[]"))
-
-
-def _decode(raw: bytes, request_type: type[Q]) -> Q:
-    try:
-        return request_type.FromString(raw)
-    except DecodeError:
-        raise Rejected(f"the message can't be read; type={request_type.DESCRIPTOR.full_name}") from None
 
 
 def _timed_out(timeout_s: float) -> CallStatus:

@@ -30,7 +30,7 @@ from streamhouse.wire.grpc.fetch import (
     within_budget,
 )
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
-from streamhouse.wire.grpc.requests import number_of, partition_of, resolve_offsets
+from streamhouse.wire.grpc.requests import check_count, number_of, partition_of, resolve_offsets
 
 
 class Subscription:
@@ -197,12 +197,13 @@ class ConsumeStream:
         self._subscription.end()
 
     async def _apply_request(self, request: Request, access: RequestAccess) -> None:
+        limit = self._reading.settings.max_positions
+        check_count(len(request.subscribe) + len(request.unsubscribe), limit, "subscribe")
         for position in request.subscribe:
             access.require_topic(Operation.READ, position.topic)
         for each in request.unsubscribe:
             self._subscription.drop(partition_of(each.topic, each.partition, "unsubscribe.partition"))
         if request.subscribe:
-            limit = self._reading.settings.max_positions
             starts = await resolve_offsets(self._reading.broker, request.subscribe, limit=limit, field="subscribe")
             for name, start in starts:
                 if isinstance(start, StreamhouseError):

@@ -24,7 +24,7 @@ from streamhouse.model.record import StoredRecord
 from streamhouse.wire.grpc.calls import Call
 from streamhouse.wire.grpc.errors import as_message
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
-from streamhouse.wire.grpc.requests import number_of, resolve_offsets
+from streamhouse.wire.grpc.requests import check_count, number_of, resolve_offsets
 
 UNLIMITED: Final = 2**62
 MESSAGE_OBJECTS: Final = 100_000
@@ -296,6 +296,7 @@ class FetchService:
         wait_s = min(number_of(request.max_wait_ms, "max_wait_ms") / 1000, call.timeout_s * OF_DEADLINE)
         min_bytes = number_of(request.min_bytes, "min_bytes")
         limit, max_bytes = self.settings.max_positions, self._max_bytes(request)
+        check_count(len(request.positions), limit)
         for position in request.positions:
             call.access.require_topic(Operation.READ, position.topic)
         starts = await resolve_offsets(self.broker, request.positions, limit=limit)

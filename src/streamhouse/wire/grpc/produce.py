@@ -9,6 +9,7 @@ from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt
 from streamhouse.wire.grpc.calls import Call, CallRunner
+from streamhouse.wire.grpc.decoding import translate
 from streamhouse.wire.grpc.errors import as_message
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
 from streamhouse.wire.grpc.requests import acks_of, new_records, partition_name, partition_of
@@ -84,10 +85,12 @@ class ProduceService:
             return await self._records.publish_batches(target.name, batches, acks=target.acks, timeout_s=call.timeout_s)
 
     async def produce(self, request: pb.ProduceRequest, call: Call) -> pb.ProduceResponse:
-        return produce_response(await self.append_records(*read_records(request), call))
+        target, records = await translate(read_records, request, size_bytes=call.size_bytes)
+        return produce_response(await self.append_records(target, records, call))
 
     async def produce_batches(self, request: pb.ProduceBatchesRequest, call: Call) -> pb.ProduceBatchesResponse:
-        return produce_batches_response(await self.append_batches(*read_batches(request), call))
+        target, batches = await translate(read_batches, request, size_bytes=call.size_bytes)
+        return produce_batches_response(await self.append_batches(target, batches, call))
 
 
 def produce_response(results: Results) -> pb.ProduceResponse:

@@ -15,6 +15,7 @@ import grpc
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.wire.grpc.calls import Call, Send
+from streamhouse.wire.grpc.decoding import translate
 from streamhouse.wire.grpc.errors import as_message
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
 from streamhouse.wire.grpc.produce import (
@@ -86,11 +87,11 @@ class StreamMessage(Generic[Target, Item]):
     results: Results | StreamhouseError | TimeoutError
 
     @classmethod
-    def of(
+    async def of(
         cls, read: Callable[[Request], tuple[Target, list[Item]]], request: Request, call: Call
     ) -> "StreamMessage[Target, Item]":
         try:
-            target, items = read(request)
+            target, items = await translate(read, request, size_bytes=call.size_bytes)
         except StreamhouseError as error:
             return cls(target=None, items=[], call=call, results=error)
         return cls(target=target, items=items, call=call, results=[])
@@ -99,8 +100,8 @@ class StreamMessage(Generic[Target, Item]):
 async def records_stream(
     producing: ProduceService, requests: AsyncIterator[tuple[pb.ProduceStreamRequest, Call]], send: Send, *, limit: int
 ) -> None:
-    # Messages are decoded one at a time as they arrive, so that the event loop isn't blocked.
-    messages = (StreamMessage.of(read_records, request.produce, call) async for request, call in requests)
+    # Messages are translated one at a time as they arrive, so that the event loop isn't blocked.
+    messages = (await StreamMessage.of(read_records, request.produce, call) async for request, call in requests)
     await _stream(messages, producing.append_records, _records_response, send, limit=limit)
 
 
@@ -111,7 +112,7 @@ async def batches_stream(
     *,
     limit: int,
 ) -> None:
-    messages = (StreamMessage.of(read_batches, request.produce, call) async for request, call in requests)
+    messages = (await StreamMessage.of(read_batches, request.produce, call) async for request, call in requests)
     await _stream(messages, producing.append_batches, _batches_response, send, limit=limit)
 
 

@@ -100,6 +100,12 @@ class Start(NamedTuple):
     result: OffsetResult | StreamhouseError
 
 
+def check_count(count: int, limit: int, field: str = "positions") -> None:
+    """Raise `Rejected` for too many positions, before each of them is looked at."""
+    if count > limit:
+        raise Rejected(f"too many partitions; field={field} requested={count} limit={limit}")
+
+
 async def resolve_offsets(
     broker: Broker, positions: Sequence[pb.Position], *, limit: int, field: str = "positions", or_end: bool = True
 ) -> list[Start]:
@@ -107,11 +113,10 @@ async def resolve_offsets(
 
     Raises `Rejected` for an invalid position, and the errors of a topic as a whole.
     """
-    requested = [
-        each for number, one in enumerate(positions) for each in await _expand(broker, one, f"{field}[{number}]")
-    ]
-    if len(requested) > limit:
-        raise Rejected(f"too many partitions; field={field} requested={len(requested)} limit={limit}")
+    requested: list[tuple[TopicPartition, pb.Position]] = []
+    for number, one in enumerate(positions):
+        requested += await _expand(broker, one, f"{field}[{number}]")
+        check_count(len(requested), limit, field)  # before the next position adds all partitions of a topic
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def start(name: TopicPartition, position: pb.Position) -> Start:
