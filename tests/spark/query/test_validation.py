@@ -11,6 +11,7 @@ from streamhouse.spark.query.catalog import Catalog
 from streamhouse.spark.query.error_messages import SqlDiagnostic
 from streamhouse.spark.query.validation import ValidatedStatement, validate
 from tests.spark.query.fakes import FakeBackend, columns, topic
+from tests.support.depth import scaled
 
 pytestmark = pytest.mark.spark
 
@@ -261,123 +262,124 @@ WATERMARKS = "watermark = 'at 10 minutes, paid_at 10 minutes'"
 PER_MINUTE = "SELECT country, window(at, '1 minute') AS w, count(*) AS n FROM STREAM(orders) GROUP BY 1, 2"
 
 
-@pytest.mark.parametrize(
-    ("refused", "hint", "followed"),
-    [
-        (
-            f"{VIEW} WITH (output = 'append') AS {COUNTS}",
-            "or WITH (output = 'update')",
-            f"{VIEW} WITH (output = 'update') AS {COUNTS}",
-        ),
-        (
-            f"{PIPELINE} WITH (output = 'append') AS INSERT INTO t {COUNTS}",
-            "GROUP BY window(at, '1 minute') and WITH (watermark = 'at 10 seconds')",
-            f"{PIPELINE} WITH (output = 'append', watermark = 'at 10 seconds') AS INSERT INTO t {PER_MINUTE}",
-        ),
-        (
-            f"{PIPELINE} WITH (output = 'complete') AS INSERT INTO t SELECT id FROM STREAM(orders)",
-            "leave the option output out",
-            f"{PIPELINE} AS INSERT INTO t SELECT id FROM STREAM(orders)",
-        ),
-        (
-            f"{VIEW} KEY (id) AS {LEFT}",
-            "a watermark, join within a time, AND p.at BETWEEN o.at AND o.at + INTERVAL 1 HOUR, and say"
-            " WITH (output = 'append')",
-            f"{VIEW} KEY (id) WITH ({WATERMARKS}, output = 'append') AS {IN_TIME}",
-        ),
-        (
-            f"{VIEW} KEY (id) WITH ({WATERMARKS}) AS {IN_TIME}",
-            "WITH (output = 'append'), or name its tables without STREAM",
-            f"{VIEW} KEY (id) AS SELECT a.id, b.amount FROM orders a LEFT JOIN paid b ON a.id = b.id",
-        ),
-        (
-            f"{PIPELINE} AS INSERT INTO t {LEFT}",
-            "give both streams a watermark, and join within a time",
-            f"{PIPELINE} WITH ({WATERMARKS}) AS INSERT INTO t {IN_TIME}",
-        ),
-        (
-            f"{VIEW} AS SELECT country, id FROM STREAM(orders)",
-            "KEY (column)",
-            f"{VIEW} KEY (country) AS SELECT country, id FROM STREAM(orders)",
-        ),
-        (
-            f"{VIEW} KEY (country) AS SELECT country, id, count(*) AS n FROM STREAM(orders) GROUP BY country, id",
-            "KEY (country, id)",
-            f"{VIEW} KEY (country, id) AS SELECT country, id, count(*) AS n FROM STREAM(orders) GROUP BY country, id",
-        ),
-        (
-            f"{VIEW} KEY (country) AS SELECT country, count(*) AS n FROM STREAM(orders) GROUP BY ROLLUP (country)",
-            "SELECT grouping_id() AS level as well, and where there is a KEY, name level in it",
-            f"{VIEW} KEY (country, level) AS SELECT country, grouping_id() AS level, count(*) AS n FROM STREAM(orders)"
-            " GROUP BY ROLLUP (country)",
-        ),
-        (
-            f"{VIEW} AS SELECT count(*) AS n FROM STREAM(orders) GROUP BY country",
-            "select it as well",
-            f"{VIEW} AS {COUNTS}",
-        ),
-        (
-            f"{VIEW} AS SELECT max(n) AS n FROM ({COUNTS})",
-            "name its tables without STREAM",
-            f"{VIEW} AS SELECT max(n) AS n FROM ({COUNTS.replace('STREAM(orders)', 'orders')})",
-        ),
-        (
-            f"{VIEW} WITH (watermark = 'at 1 minute') AS SELECT w, max(n) AS n FROM ({PER_MINUTE}) GROUP BY w",
-            "WITH (output = 'append')",
-            f"{VIEW} WITH (watermark = 'at 1 minute', output = 'append') AS"
-            f" SELECT w, max(n) AS n FROM ({PER_MINUTE}) GROUP BY w",
-        ),
-        (
-            f"{VIEW} AS SELECT country, count(DISTINCT id) AS n FROM STREAM(orders) GROUP BY country",
-            "cardinality(collect_set(column))",
-            f"{VIEW} AS SELECT country, cardinality(collect_set(id)) AS n FROM STREAM(orders) GROUP BY country",
-        ),
-        (
-            f"{VIEW} KEY (id) AS SELECT id, row_number() OVER (ORDER BY at) AS place FROM STREAM(orders)",
-            "name its tables without STREAM",
-            f"{VIEW} KEY (id) AS SELECT id, row_number() OVER (ORDER BY at) AS place FROM orders",
-        ),
-        (
-            f"{PIPELINE} AS INSERT INTO t SELECT country, row_number() OVER (ORDER BY at) AS n FROM STREAM(orders)",
-            "group by window(column, '1 minute'), and use max_by or min_by",
-            f"{PIPELINE} AS INSERT INTO t SELECT country, window(at, '1 minute') AS w, min_by(id, at) AS id"
-            " FROM STREAM(orders) GROUP BY 1, 2",
-        ),
-        (
-            f"{VIEW} KEY (id) AS SELECT id FROM STREAM(orders) WHERE amount > (SELECT avg(amount) FROM STREAM(paid))",
-            "join the streams, or name its tables without STREAM",
-            f"{VIEW} KEY (id) AS SELECT id FROM orders WHERE amount > (SELECT avg(amount) FROM paid)",
-        ),
-        (
-            f"{VIEW} KEY (id) AS SELECT a.id FROM STREAM(orders) a JOIN STREAM(paid) b ON a.amount < b.amount",
-            "JOIN … ON a.id = b.id, or name one of them without STREAM",
-            f"{VIEW} KEY (id) WITH (lookup = 'on arrival') AS"
-            " SELECT a.id FROM STREAM(orders) a JOIN paid b ON a.amount < b.amount",
-        ),
-        (
-            f"{VIEW} KEY (id) AS SELECT id FROM STREAM(orders) WHERE id IN (SELECT id FROM paid)",
-            "WITH (lookup = 'on arrival')",
-            f"{VIEW} KEY (id) WITH (lookup = 'on arrival') AS"
-            " SELECT id FROM STREAM(orders) WHERE id IN (SELECT id FROM paid)",
-        ),
-        (
-            f"{VIEW} AS {COUNTS} LIMIT 3",
-            "ORDER BY columns that identify rows",
-            f"{VIEW} AS {COUNTS} ORDER BY n, country LIMIT 3",
-        ),
-        (
-            f"{VIEW} AS SELECT country, last(id) AS id FROM STREAM(orders) GROUP BY country",
-            "min_by(column, at) or max_by(column, at)",
-            f"{VIEW} AS SELECT country, max_by(id, at) AS id FROM STREAM(orders) GROUP BY country",
-        ),
-        (
-            f"{PIPELINE} AS INSERT INTO t SELECT id FROM STREAM(orders) UNION ALL SELECT id FROM paid",
-            "read both with STREAM(…)",
-            f"{PIPELINE} AS INSERT INTO t SELECT id FROM STREAM(orders) UNION ALL SELECT id FROM STREAM(paid)",
-        ),
-    ],
-)
+HINTS = [
+    (
+        f"{VIEW} WITH (output = 'append') AS {COUNTS}",
+        "or WITH (output = 'update')",
+        f"{VIEW} WITH (output = 'update') AS {COUNTS}",
+    ),
+    (
+        f"{PIPELINE} WITH (output = 'append') AS INSERT INTO t {COUNTS}",
+        "GROUP BY window(at, '1 minute') and WITH (watermark = 'at 10 seconds')",
+        f"{PIPELINE} WITH (output = 'append', watermark = 'at 10 seconds') AS INSERT INTO t {PER_MINUTE}",
+    ),
+    (
+        f"{PIPELINE} WITH (output = 'complete') AS INSERT INTO t SELECT id FROM STREAM(orders)",
+        "leave the option output out",
+        f"{PIPELINE} AS INSERT INTO t SELECT id FROM STREAM(orders)",
+    ),
+    (
+        f"{VIEW} KEY (id) AS {LEFT}",
+        "a watermark, join within a time, AND p.at BETWEEN o.at AND o.at + INTERVAL 1 HOUR, and say"
+        " WITH (output = 'append')",
+        f"{VIEW} KEY (id) WITH ({WATERMARKS}, output = 'append') AS {IN_TIME}",
+    ),
+    (
+        f"{VIEW} KEY (id) WITH ({WATERMARKS}) AS {IN_TIME}",
+        "WITH (output = 'append'), or name its tables without STREAM",
+        f"{VIEW} KEY (id) AS SELECT a.id, b.amount FROM orders a LEFT JOIN paid b ON a.id = b.id",
+    ),
+    (
+        f"{PIPELINE} AS INSERT INTO t {LEFT}",
+        "give both streams a watermark, and join within a time",
+        f"{PIPELINE} WITH ({WATERMARKS}) AS INSERT INTO t {IN_TIME}",
+    ),
+    (
+        f"{VIEW} AS SELECT country, id FROM STREAM(orders)",
+        "KEY (column)",
+        f"{VIEW} KEY (country) AS SELECT country, id FROM STREAM(orders)",
+    ),
+    (
+        f"{VIEW} KEY (country) AS SELECT country, id, count(*) AS n FROM STREAM(orders) GROUP BY country, id",
+        "KEY (country, id)",
+        f"{VIEW} KEY (country, id) AS SELECT country, id, count(*) AS n FROM STREAM(orders) GROUP BY country, id",
+    ),
+    (
+        f"{VIEW} KEY (country) AS SELECT country, count(*) AS n FROM STREAM(orders) GROUP BY ROLLUP (country)",
+        "SELECT grouping_id() AS level as well, and where there is a KEY, name level in it",
+        f"{VIEW} KEY (country, level) AS SELECT country, grouping_id() AS level, count(*) AS n FROM STREAM(orders)"
+        " GROUP BY ROLLUP (country)",
+    ),
+    (
+        f"{VIEW} AS SELECT count(*) AS n FROM STREAM(orders) GROUP BY country",
+        "select it as well",
+        f"{VIEW} AS {COUNTS}",
+    ),
+    (
+        f"{VIEW} AS SELECT max(n) AS n FROM ({COUNTS})",
+        "name its tables without STREAM",
+        f"{VIEW} AS SELECT max(n) AS n FROM ({COUNTS.replace('STREAM(orders)', 'orders')})",
+    ),
+    (
+        f"{VIEW} WITH (watermark = 'at 1 minute') AS SELECT w, max(n) AS n FROM ({PER_MINUTE}) GROUP BY w",
+        "WITH (output = 'append')",
+        f"{VIEW} WITH (watermark = 'at 1 minute', output = 'append') AS"
+        f" SELECT w, max(n) AS n FROM ({PER_MINUTE}) GROUP BY w",
+    ),
+    (
+        f"{VIEW} AS SELECT country, count(DISTINCT id) AS n FROM STREAM(orders) GROUP BY country",
+        "cardinality(collect_set(column))",
+        f"{VIEW} AS SELECT country, cardinality(collect_set(id)) AS n FROM STREAM(orders) GROUP BY country",
+    ),
+    (
+        f"{VIEW} KEY (id) AS SELECT id, row_number() OVER (ORDER BY at) AS place FROM STREAM(orders)",
+        "name its tables without STREAM",
+        f"{VIEW} KEY (id) AS SELECT id, row_number() OVER (ORDER BY at) AS place FROM orders",
+    ),
+    (
+        f"{PIPELINE} AS INSERT INTO t SELECT country, row_number() OVER (ORDER BY at) AS n FROM STREAM(orders)",
+        "group by window(column, '1 minute'), and use max_by or min_by",
+        f"{PIPELINE} AS INSERT INTO t SELECT country, window(at, '1 minute') AS w, min_by(id, at) AS id"
+        " FROM STREAM(orders) GROUP BY 1, 2",
+    ),
+    (
+        f"{VIEW} KEY (id) AS SELECT id FROM STREAM(orders) WHERE amount > (SELECT avg(amount) FROM STREAM(paid))",
+        "join the streams, or name its tables without STREAM",
+        f"{VIEW} KEY (id) AS SELECT id FROM orders WHERE amount > (SELECT avg(amount) FROM paid)",
+    ),
+    (
+        f"{VIEW} KEY (id) AS SELECT a.id FROM STREAM(orders) a JOIN STREAM(paid) b ON a.amount < b.amount",
+        "JOIN … ON a.id = b.id, or name one of them without STREAM",
+        f"{VIEW} KEY (id) WITH (lookup = 'on arrival') AS"
+        " SELECT a.id FROM STREAM(orders) a JOIN paid b ON a.amount < b.amount",
+    ),
+    (
+        f"{VIEW} KEY (id) AS SELECT id FROM STREAM(orders) WHERE id IN (SELECT id FROM paid)",
+        "WITH (lookup = 'on arrival')",
+        f"{VIEW} KEY (id) WITH (lookup = 'on arrival') AS"
+        " SELECT id FROM STREAM(orders) WHERE id IN (SELECT id FROM paid)",
+    ),
+    (
+        f"{VIEW} AS {COUNTS} LIMIT 3",
+        "ORDER BY columns that identify rows",
+        f"{VIEW} AS {COUNTS} ORDER BY n, country LIMIT 3",
+    ),
+    (
+        f"{VIEW} AS SELECT country, last(id) AS id FROM STREAM(orders) GROUP BY country",
+        "min_by(column, at) or max_by(column, at)",
+        f"{VIEW} AS SELECT country, max_by(id, at) AS id FROM STREAM(orders) GROUP BY country",
+    ),
+    (
+        f"{PIPELINE} AS INSERT INTO t SELECT id FROM STREAM(orders) UNION ALL SELECT id FROM paid",
+        "read both with STREAM(…)",
+        f"{PIPELINE} AS INSERT INTO t SELECT id FROM STREAM(orders) UNION ALL SELECT id FROM STREAM(paid)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("refused", "hint", "followed"), scaled(quick=(HINTS[1], *HINTS[3:5]), nightly=HINTS))
 def test_a_hint_that_is_followed_works(check: Checker, refused: str, hint: str, followed: str) -> None:
+    """With every change those that `view_queries/test_hints.py` does not have."""
     check.backend.known.append(topic("paid", id="BIGINT", amount="DOUBLE", paid_at="TIMESTAMP"))
     assert hint in check.problem(refused).hint
     assert [each.problems for each in check(followed)] == [()]
