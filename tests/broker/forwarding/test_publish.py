@@ -7,6 +7,8 @@ import pytest
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.forwarding.acks import BufferedAcks
+from streamhouse.broker.forwarding.forwarding_producer import BATCHES_PER_TURN
+from streamhouse.broker.forwarding.publish import MAX_BATCHES
 from streamhouse.broker.partition.log import PendingAppend
 from streamhouse.broker.partition.producer_state import FIRST_KEY_ID
 from streamhouse.config import RecordSettings, TopicSettings
@@ -216,6 +218,30 @@ async def test_whole_batches_get_the_offset_of_their_first_record_and_a_damaged_
     assert [answer.offset for answer in answers if isinstance(answer, Receipt)] == [0, 2]
     assert list((await values_of(broker)).values()) == [b"a", b"b", b"c"]
     assert [bytes(each) for each in given] == before
+
+
+async def test_others_have_their_turn_while_a_call_has_very_many_batches(world: World) -> None:
+    broker = await world.start_with()
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    given = [memoryview(batch(b"%d" % number)) for number in range(2000)]
+    running = asyncio.ensure_future(others())
+    answers = await broker.records.publish_batches(ORDERS, given, acks=Acks.WAL, timeout_s=60)
+    running.cancel()
+    assert [answer.offset for answer in answers if isinstance(answer, Receipt)] == list(range(2000))
+    assert turns > 2000 / BATCHES_PER_TURN
+
+
+async def test_a_call_has_so_many_batches_and_no_more(world: World) -> None:
+    broker = await world.start_with()
+    with pytest.raises(InvalidRecord, match="too many batches"):
+        await broker.records.publish_batches(ORDERS, [batch(b"x")] * (MAX_BATCHES + 1), acks=Acks.WAL, timeout_s=10)
 
 
 async def test_a_batch_of_an_idempotent_producer_that_comes_again_is_stored_once(world: World) -> None:

@@ -34,11 +34,15 @@ from streamhouse.errors import (
     StreamhouseError,
     Unavailable,
 )
+from streamhouse.limits import iterate_fairly, yield_to_loop
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.record import Acks
 from streamhouse.retry import RetryDeadline
 
 SEQUENCE_ERRORS: Final = (OutOfOrderSequence, DuplicateSequence, StaleProducerEpoch)
+
+BATCHES_PER_TURN: Final = 32
+"""Batches of one call that are appended before other calls have their turn."""
 
 
 class StoredBatch(NamedTuple):
@@ -85,11 +89,12 @@ class ForwardingProducer:
         done: list[SendResult] = []
         try:
             async with asyncio.timeout(deadline.left_s):
-                while len(started) < len(outbound_batches):
-                    started += await self._start_some(
-                        name, outbound_batches[len(started) :], started[-1:], acks, deadline
-                    )
-                for outbound, each in zip(outbound_batches, started, strict=True):
+                while (at := len(started)) < len(outbound_batches):
+                    some = outbound_batches[at : at + RETAINED_BATCHES]
+                    started += await self._start_some(name, some, started[-1:], acks, deadline)
+                    if at // BATCHES_PER_TURN < len(started) // BATCHES_PER_TURN:
+                        await yield_to_loop()
+                async for outbound, each in iterate_fairly(zip(outbound_batches, started, strict=True)):
                     done.append(await self._finish(name, outbound, each, acks, deadline))
         except TimeoutError:
             return done + _timed_out(name, started, outbound_batches)[len(done) :]
@@ -103,15 +108,15 @@ class ForwardingProducer:
         acks: Acks,
         deadline: RetryDeadline,
     ) -> list[_StartedSend]:
-        """Start the first batch, or several if the leader is another agent."""
+        """Start the first of these few batches, or all of them if the leader is another agent."""
         if before and isinstance(before[0], Retriable):
             return [before[0]] * len(outbound_batches)
-        some = outbound_batches[:RETAINED_BATCHES]
-        if len(some) > 1 and acks is not Acks.BUFFERED and all(outbound.identity is None for outbound in some):
+        has_no_ids = all(outbound.identity is None for outbound in outbound_batches)
+        if len(outbound_batches) > 1 and acks is not Acks.BUFFERED and has_no_ids:
             try:
                 location = await self._leader_lookup.locate(name)
                 if location.address is not None:
-                    return await self._pipeline(name, some, location, acks, deadline)
+                    return await self._pipeline(name, outbound_batches, location, acks, deadline)
             except Retriable:
                 pass  # `_try` below retries the first batch until its outcome is known
         return [await self._try(name, outbound_batches[0], acks, deadline)]

@@ -26,12 +26,16 @@ from streamhouse.errors import (
 from streamhouse.format.compression import Codec
 from streamhouse.format.partitioner import partition_for
 from streamhouse.format.records import encode_batch
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt
 from streamhouse.model.topic import Topic, TopicConfig
 from streamhouse.model.topic_settings import MAX_LONG
 from streamhouse.retry import RetryDeadline
 from streamhouse.tracing import HEADER, SpanContext, current_context
+
+MAX_BATCHES: Final = 10_000
+"""Encoded batches of one call: the smallest are 70 bytes, and each costs as much as a large one."""
 
 CONFIG_FRESH_S: Final = 1.0
 MAX_CONFIGS: Final = 1000
@@ -222,12 +226,15 @@ class PublishService:
     async def publish_batches(
         self, name: TopicPartition, batches: Sequence[memoryview], *, acks: Acks, timeout_s: float
     ) -> list[RecordResult]:
-        """Publish encoded batches; one result per batch, in order. The buffers are copied."""
+        """Publish encoded batches; one result per batch, in order. The buffers are copied. Raises `InvalidRecord` for
+        more than `MAX_BATCHES`, and `UnknownTopic`."""
+        if len(batches) > MAX_BATCHES:
+            raise InvalidRecord(f"too many batches in one call; batches={len(batches)} limit={MAX_BATCHES}")
         deadline = self._dependencies.deadline(timeout_s)
         await self._topic(name.topic, deadline)
         outbound_batches: dict[int, RawBatch] = {}
         results: dict[int, RecordResult] = {}
-        for position, batch in enumerate(batches):
+        async for position, batch in iterate_fairly(enumerate(batches)):
             try:
                 outbound_batches[position] = RawBatch(batch)
             except StreamhouseError as error:
