@@ -8,7 +8,6 @@ import pytest
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.forwarding.acks import BufferedAcks
 from streamhouse.broker.forwarding.forwarding_producer import BATCHES_PER_TURN
-from streamhouse.broker.forwarding.publish import MAX_BATCHES
 from streamhouse.broker.partition.log import PendingAppend
 from streamhouse.broker.partition.producer_state import FIRST_KEY_ID
 from streamhouse.config import RecordSettings, TopicSettings
@@ -236,12 +235,6 @@ async def test_others_have_their_turn_while_a_call_has_very_many_batches(world: 
     running.cancel()
     assert [answer.offset for answer in answers if isinstance(answer, Receipt)] == list(range(2000))
     assert turns > 2000 / BATCHES_PER_TURN
-
-
-async def test_a_call_has_so_many_batches_and_no_more(world: World) -> None:
-    broker = await world.start_with()
-    with pytest.raises(InvalidRecord, match="too many batches"):
-        await broker.records.publish_batches(ORDERS, [batch(b"x")] * (MAX_BATCHES + 1), acks=Acks.WAL, timeout_s=10)
 
 
 async def test_a_batch_of_an_idempotent_producer_that_comes_again_is_stored_once(world: World) -> None:

@@ -7,6 +7,7 @@ import pytest
 from google.protobuf.message import Message
 
 from streamhouse.agent import Agent
+from streamhouse.broker.forwarding.publish import MAX_BATCHES
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import encode_batch
 from streamhouse.model.record import NewRecord
@@ -155,6 +156,12 @@ async def test_more_records_than_a_message_may_have_are_refused_before_they_are_
     with pytest.raises(Refused, match="too many records in one message") as refused:
         await client(many, pb.ProduceResponse)
     assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_more_batches_than_a_request_may_have_are_refused(client: Client) -> None:
+    many = pb.ProduceBatchesRequest(topic="orders", batches=[b"x"] * (MAX_BATCHES + 1))
+    with pytest.raises(Refused, match="INVALID_ARGUMENT: too many batches in one request"):
+        await client(many, pb.ProduceBatchesResponse)
 
 
 async def test_an_unknown_number_for_acks_is_refused(client: Client) -> None:

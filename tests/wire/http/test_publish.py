@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.forwarding.publish import MAX_BATCHES
 from streamhouse.errors import RecordTooLarge, StreamhouseError, Unavailable
 from streamhouse.format.partitioner import partition_for
 from streamhouse.format.records import Record
@@ -343,3 +344,14 @@ async def test_others_have_their_turn_while_an_upload_has_very_many_lines(http: 
     running.cancel()
     assert answer.json()["title"] == "Malformed"
     assert turns > 20_000 / LINES_AT_ONCE
+
+
+async def test_a_request_has_so_many_batches_and_no_more(http: httpx.AsyncClient) -> None:
+    body = bytes(batch(b"x")) * (MAX_BATCHES + 1)
+    answer = await http.post(
+        "/v1/topics/orders/partitions/0/batches",
+        content=body,
+        headers={"content-type": "application/vnd.streamhouse.batches"},
+    )
+    assert answer.status_code == 422
+    assert "too many batches" in answer.json()["detail"]

@@ -35,7 +35,7 @@ from streamhouse.retry import RetryDeadline
 from streamhouse.tracing import HEADER, SpanContext, current_context
 
 MAX_BATCHES: Final = 10_000
-"""Encoded batches of one call: the smallest are 70 bytes, and each costs as much as a large one."""
+"""Encoded batches of one request: the smallest are 70 bytes, and each costs as much as a large one."""
 
 CONFIG_FRESH_S: Final = 1.0
 MAX_CONFIGS: Final = 1000
@@ -64,6 +64,12 @@ def assign_partitions(
             positions = by_partition[partition] = []
         positions.append(position)
     return by_partition
+
+
+def check_batches(count: int) -> None:
+    """Raise `InvalidRecord` for a request with too many batches."""
+    if count > MAX_BATCHES:
+        raise InvalidRecord(f"too many batches in one request; batches={count} limit={MAX_BATCHES}")
 
 
 class TopicConfigs:
@@ -226,10 +232,7 @@ class PublishService:
     async def publish_batches(
         self, name: TopicPartition, batches: Sequence[memoryview], *, acks: Acks, timeout_s: float
     ) -> list[RecordResult]:
-        """Publish encoded batches; one result per batch, in order. The buffers are copied. Raises `InvalidRecord` for
-        more than `MAX_BATCHES`, and `UnknownTopic`."""
-        if len(batches) > MAX_BATCHES:
-            raise InvalidRecord(f"too many batches in one call; batches={len(batches)} limit={MAX_BATCHES}")
+        """Publish encoded batches; one result per batch, in order. The buffers are copied. Raises `UnknownTopic`."""
         deadline = self._dependencies.deadline(timeout_s)
         await self._topic(name.topic, deadline)
         outbound_batches: dict[int, RawBatch] = {}

@@ -4,6 +4,7 @@ from collections.abc import Hashable, Sequence
 from typing import Final, NamedTuple
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.forwarding.publish import check_batches
 from streamhouse.errors import Rejected, StreamhouseError
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.names import TopicPartition
@@ -57,6 +58,7 @@ def read_batches(request: pb.ProduceBatchesRequest) -> tuple[BatchesTarget, list
     target = BatchesTarget(partition_of(request.topic, request.partition), acks_of(request.acks))
     if not request.batches:
         raise Rejected("there is nothing to append; field=batches")
+    check_batches(len(request.batches))
     return target, [memoryview(batch) for batch in request.batches]
 
 

@@ -18,6 +18,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.forwarding.publish import check_batches
 from streamhouse.errors import InvalidRecord, RegistryRefusal, StreamhouseError, UnknownSchema
 from streamhouse.format.batch import iter_batches
 from streamhouse.model.access import Operation as AclOperation
@@ -141,6 +142,7 @@ class PublishingCalls:
         batches = [body[span.position : span.position + span.size_bytes] for span in iter_batches(body)]
         if not batches:
             raise InvalidRecord("no record batch in the body")
+        check_batches(len(batches))
         await check_creation(self._broker, call.access, call.topic)
         answers = await self._broker.records.publish_batches(
             TopicPartition(call.topic, call.partition),
