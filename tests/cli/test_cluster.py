@@ -78,6 +78,13 @@ def test_agents_are_listed_with_what_each_one_leads(run: Run, world: World) -> N
     assert (result[0]["node"], result[0]["session"], result[1]["expires_in_ms"]) == (1, "s-1", -4000)
 
 
+def test_zones_are_listed_where_agents_have_them(run: Run, world: World) -> None:
+    world.http["/v1/agents"] = answer(agents=[msgspec.structs.replace(an_agent(1), zone="eu-1b"), an_agent(2)])
+    header, *lines = run("agents", "list").stdout.splitlines()
+    assert header.split()[:3] == ["node", "state", "zone"]
+    assert [line.split()[2] for line in lines[:2]] == ["eu-1b", "-"]
+
+
 def test_a_drain_waits_until_nothing_is_left_and_says_how_much_is(run: Run, world: World) -> None:
     world.http["/v1/agents/2/drain"] = answer(agents=[an_agent(1), an_agent(2, state="draining", led=2, shards=1)])
     world.http["/v1/agents"] = answers(

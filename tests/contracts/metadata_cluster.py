@@ -79,6 +79,14 @@ class ClusterContract(MetadataScene):
             ("object", 0),
         ]
 
+    async def test_a_session_has_the_zone_of_its_agent(self, store: MetadataStore) -> None:
+        await store.open_session(new_session(ALICE))
+        opened = await store.open_session(replace(new_session(BOB), zone="eu-1b"))
+        assert opened.zone == "eu-1b"
+        assert [each.zone for each in (await store.membership()).sessions] == ["", "eu-1b"]
+        await store.end_session(BOB)
+        assert [each.session.zone for each in await store.departures(TTL_MS, 10)] == ["eu-1b"]
+
     async def test_a_heartbeat_tells_the_others_whether_writes_reach_the_object_store(
         self, ready: MetadataStore
     ) -> None:

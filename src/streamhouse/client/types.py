@@ -180,6 +180,8 @@ class AgentStatus(Struct, frozen=True, kw_only=True):
     shards: int
     is_responder: bool = field(default=False, name="asked")
     """Whether this agent sent the response."""
+    zone: str = ""
+    """Empty if the agent has none, or is of an earlier release."""
 
     @property
     def is_alive(self) -> bool:

@@ -2,11 +2,20 @@
 
 from typing import Annotated, Literal
 
+from msgspec import Meta
+
 from streamhouse.config.fields import MIB, Section, about
 
 
 class AgentSettings(Section, frozen=True, kw_only=True):
     data: Annotated[str, about("data folder: embedded metadata and object stores, disk WAL")] = "./data"
+    zone: Annotated[
+        str,
+        Meta(
+            description="availability zone or rack of the agent, which Kafka clients see as its rack (`broker.rack`)",
+            pattern=r"^[A-Za-z0-9._-]{0,255}$",
+        ),
+    ] = ""
     stop_timeout_s: Annotated[
         float,
         about("limit of a graceful stop for handing partitions over, and again for flushing them", gt=0),

@@ -69,6 +69,7 @@ class Session:
     put_at_ms: int = 0  # when a write of its agent last reached the object store, by the metadata store; 0: unknown
     put_failing: bool = False  # its agent's writes to the object store fail
     listeners: tuple[tuple[str, Address], ...] = ()  # the addresses of its Kafka listeners, by their names
+    zone: str = ""  # the availability zone or rack of its agent; empty: unknown
 
     def kafka_at(self, listener: str) -> Address:
         """The advertised address of the listener of this name; `kafka` if the agent has no such listener."""

@@ -1,12 +1,16 @@
 """DescribeCluster: the agents and the cluster's id."""
 
-import pytest
+from pathlib import Path
 
+import pytest
+from msgspec import structs
+
+from streamhouse.config import AgentSettings, Settings
 from streamhouse.wire.kafka.errors import ErrorCode
 from streamhouse.wire.kafka.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataResponse
 from tests.wire.kafka.operation_bits import CLUSTER_OPERATIONS, NOT_REQUESTED
-from tests.wire.kafka.talk import Client, Served
+from tests.wire.kafka.talk import Client, Served, a_broker, a_server
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -18,6 +22,16 @@ async def test_every_version_tells_the_agent_as_metadata_does(client: Client, se
     assert (answer.error_code, answer.controller_id) == (ErrorCode.NONE, metadata.controller_id)
     assert answer.cluster_id == metadata.cluster_id
     assert answer.cluster_authorized_operations == NOT_REQUESTED
+
+
+async def test_the_rack_of_an_agent_is_its_zone(tmp_path: Path, settings: Settings) -> None:
+    for zone, rack in (("eu-1b", "eu-1b"), ("", None)):
+        zoned = structs.replace(settings, agent=AgentSettings(zone=zone))
+        async with a_broker(tmp_path / zone, zoned) as broker, a_server(broker, zoned) as served:
+            client = await served.client()
+            cluster = await client.call(DescribeClusterRequest(), DescribeClusterResponse, 2)
+            metadata = await client.call(MetadataRequest(topics=[]), MetadataResponse, 12)
+            assert [each.rack for each in cluster.brokers] == [each.rack for each in metadata.brokers] == [rack]
 
 
 async def test_everybody_may_do_everything(client: Client) -> None:

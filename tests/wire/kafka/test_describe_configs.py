@@ -1,11 +1,13 @@
 """DescribeConfigs: the settings of topics and of the agent, with where they come from."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from streamhouse.broker.catalog.dynamic_settings import find_agent_setting
-from streamhouse.config import KafkaSettings, SecuritySettings, Settings, TopicSettings
+from streamhouse.config import AgentSettings, KafkaSettings, SecuritySettings, Settings, TopicSettings
 from streamhouse.model.names import NodeId
 from streamhouse.model.topic_settings import TOPIC_SETTINGS
 from streamhouse.wire.kafka.errors import ErrorCode
@@ -16,7 +18,7 @@ from streamhouse.wire.kafka.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from tests.wire.kafka.talk import Client, Served, create_topic, quick_settings
+from tests.wire.kafka.talk import Client, Served, a_broker, a_server, create_topic, quick_settings
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 OWN, THIS, ALL, STATIC, DEFAULT = 1, 2, 3, 4, 5
@@ -107,6 +109,14 @@ async def test_every_version_tells_the_agents_settings(client: Client, served: S
     if version >= 3:
         assert "topics.default_partitions" in (actual["num.partitions"].documentation or "")
         assert all(config.documentation for config in actual.values())
+
+
+async def test_the_rack_of_a_broker_is_the_agents_zone(tmp_path: Path, settings: Settings) -> None:
+    zoned = structs.replace(settings, agent=AgentSettings(zone="eu-1b"))
+    async with a_broker(tmp_path, zoned) as broker, a_server(broker, zoned) as served:
+        configs = by_name(await describe(await served.client(), BROKER, str(broker.node_id)))
+        assert (configs["broker.rack"].value, configs["broker.rack"].config_source) == ("eu-1b", STATIC)
+        assert configs["broker.rack"].read_only
 
 
 async def test_nothing_was_changed_for_all_brokers(client: Client) -> None:

@@ -122,6 +122,7 @@ class AgentSession:
                 kafka=dependencies.kafka,
                 http=dependencies.http,
                 listeners=dependencies.listeners,
+                zone=dependencies.settings.agent.zone,
                 ttl_ms=lease.life_ms,
                 wal=dependencies.wal_factory.kind,
             )

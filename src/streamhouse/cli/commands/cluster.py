@@ -64,9 +64,11 @@ def as_fields(agent: AgentStatus) -> dict[str, object]:
 
 
 def _show_agents(agents: list[AgentStatus]) -> None:
+    has_zones = any(agent.zone for agent in agents)
     columns = [
         Column("node", "right", style="cyan"),
         Column("state", paint=STATES),
+        *([Column("zone")] if has_zones else []),
         Column("kafka"),
         Column("http", drop=1),
         Column("partitions", "right"),
@@ -76,17 +78,18 @@ def _show_agents(agents: list[AgentStatus]) -> None:
         Column("wal", drop=4),
         Column("session", style="dim", drop=5),
     ]
-    print_table(columns, [_row(agent) for agent in agents])
+    print_table(columns, [_row(agent, has_zones=has_zones) for agent in agents])
     alive = [agent for agent in agents if agent.is_alive]
     print_line(
         f"{counted(len(alive), 'agent')} alive, {counted(sum(a.partitions for a in agents), 'partition')} led", dim=True
     )
 
 
-def _row(agent: AgentStatus) -> list[str]:
+def _row(agent: AgentStatus, *, has_zones: bool) -> list[str]:
     return [
         str(agent.node),
         agent.state,
+        *([agent.zone or "-"] if has_zones else []),
         agent.kafka,
         agent.http,
         count(agent.partitions),

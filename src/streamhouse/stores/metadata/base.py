@@ -44,6 +44,7 @@ class NewSession:
     ttl_ms: int
     wal: str = "disk"
     listeners: tuple[tuple[str, Address], ...] = ()
+    zone: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

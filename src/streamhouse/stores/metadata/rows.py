@@ -111,6 +111,7 @@ def session_params(session: NewSession) -> Params:
         "http_port": session.http.port,
         "wal": session.wal,
         "listeners": json.dumps([[name, address.host, address.port] for name, address in session.listeners]),
+        "zone": session.zone,
     }
 
 
@@ -132,6 +133,7 @@ def session_of(row: Row) -> Session:
         put_at_ms=row["put_at_ms"],
         put_failing=bool(row["put_failing"]),
         listeners=tuple((name, Address(host, port)) for name, host, port in json.loads(row["listeners"])),
+        zone=row["zone"],
     )
 
 

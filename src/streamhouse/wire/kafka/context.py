@@ -179,6 +179,10 @@ class Context(NamedTuple):
         """Where clients of this listener reach an agent."""
         return self.advertised if agent.node_id == self.broker.node_id else agent.kafka_at(self.listener.spec.name)
 
+    def zones(self) -> dict[int, str]:
+        """The zones of the agents that have one, by node id: what Kafka calls racks."""
+        return {each.node_id: each.zone for each in self.broker.agents() if each.zone}
+
     def addresses(self, leaders: Mapping[int | None, tuple[str, int] | None]) -> Iterator[tuple[int, Address]]:
         """The addresses of leaders, given by node id at those that agents have for each other."""
         known = {int(agent.node_id): agent for agent in self.broker.agents()} if leaders else {}

@@ -45,6 +45,7 @@ function AgentTable({ agents, metrics, onDrain }) {
   const columns = [
     { id: "node", label: "Agent", value: (row) => row.node, cell: (row) => html`<strong class="nowrap">Agent ${row.node}</strong> ${row.asked && html`<span class="muted small nowrap">this page's</span>`}` },
     { id: "state", label: "State", value: (row) => row.state, cell: (row) => html`<${Badge} kind=${STATES[row.state]}>${row.state}</${Badge}>` },
+    ...(agents.some((row) => row.zone) ? [{ id: "zone", label: "Zone", value: (row) => row.zone, cell: (row) => row.zone || "–" }] : []),
     { id: "kafka", label: "Kafka, HTTP", value: (row) => row.kafka, cell: (row) => html`<div class="mono small">${row.kafka}<br />${row.http}</div>` },
     { id: "partitions", label: "Partitions", right: true, value: (row) => row.partitions, cell: (row) => number(row.partitions) },
     { id: "shards", label: "Group shards", right: true, value: (row) => row.shards },
@@ -78,7 +79,7 @@ const named = (node) => (node === null ? "nobody" : `agent ${node}`);
 function Leases({ partitions, agents }) {
   const moves = useMoves(partitions);
   const nodes = [...new Set([...agents.map((each) => each.node), ...partitions.map((each) => each.leader)])].filter((each) => each !== null).sort((a, b) => a - b);
-  const lanes = [...nodes, null].map((node) => ({ node, held: partitions.filter((each) => each.leader === node) })).filter((each) => each.node !== null || each.held.length);
+  const lanes = [...nodes, null].map((node) => ({ node, zone: agents.find((each) => each.node === node)?.zone, held: partitions.filter((each) => each.leader === node) })).filter((each) => each.node !== null || each.held.length);
   const columns = [
     { id: "at", label: "When", value: (row) => row.at, cell: (row) => html`<span class="nowrap">${time(row.at)}</span>` },
     { id: "place", label: "Partition", value: (row) => row.place, cell: (row) => html`<a class="name" href=${href(["topics", row.topic])}>${row.place}</a>` },
@@ -87,7 +88,7 @@ function Leases({ partitions, agents }) {
     { id: "epoch", label: "Epoch", right: true, value: (row) => row.epoch },
   ];
   return html`<${Card} title="Leases" actions=${html`<span class="muted small">${plural(partitions.length, "partition")}; grey ones have no lease now</span>`}>
-      <div class="stack">${lanes.map(({ node, held }) => html`<div key=${String(node)} class="stack" style=${{ gap: "4px" }}><div class="row small"><strong>${node === null ? "No lease" : `Agent ${node}`}</strong><span class="muted">${number(held.length)}</span></div>
+      <div class="stack">${lanes.map(({ node, zone, held }) => html`<div key=${String(node)} class="stack" style=${{ gap: "4px" }}><div class="row small"><strong>${node === null ? "No lease" : `Agent ${node}`}</strong>${zone && html`<span class="muted">${zone}</span>`}<span class="muted">${number(held.length)}</span></div>
         <div class="row" style=${{ gap: "3px" }}>${held.slice(0, MAX_LEASES).map((each) => html`<i key=${place(each)} title=${`${place(each)}, epoch ${each.epoch}`} style=${{ width: "11px", height: "11px", borderRadius: "3px", background: node === null ? "var(--line-strong)" : `var(--c${(nodes.indexOf(node) % 8) + 1})` }}></i>`)}</div></div>`)}</div></${Card}>
     <${Card} title="Leases that moved since this page was opened" flush><${Table} label="Moves" urlSort=${false} columns=${columns} rows=${moves} rowKey=${(row) => `${row.place}/${row.epoch}/${row.at}`} empty="None. When an agent dies or is drained, its partitions appear here with their new leaders." /></${Card}>`;
 }

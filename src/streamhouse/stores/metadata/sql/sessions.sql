@@ -1,20 +1,21 @@
 -- name: find_session
 -- One session, in any state.
 SELECT session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms, claim,
-       claimed_by, draining, wal, wal_start, wal_durable, put_at_ms, put_failing, listeners
+       claimed_by, draining, wal, wal_start, wal_durable, put_at_ms, put_failing, listeners, zone
 FROM sessions WHERE session_id = :session_id;
 
 -- name: list_sessions
 -- Sessions that have not ended, by node id.
 SELECT session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms, claim,
-       claimed_by, draining, wal, wal_start, wal_durable, put_at_ms, put_failing, listeners
+       claimed_by, draining, wal, wal_start, wal_durable, put_at_ms, put_failing, listeners, zone
 FROM sessions WHERE state <> 'ended' ORDER BY node_id;
 
 -- name: list_departed_sessions
 -- Those that ended or expired lately, newest first: an agent that died has departed when its session expired, not when
 -- that was recovered.
 SELECT session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms, claim,
-       claimed_by, draining, wal, wal_start, wal_durable, put_at_ms, put_failing, listeners, departed_at_ms
+       claimed_by, draining, wal, wal_start, wal_durable, put_at_ms, put_failing, listeners, zone,
+       departed_at_ms
 FROM (
     SELECT *, CASE WHEN ended_at_ms < expires_at_ms THEN ended_at_ms ELSE expires_at_ms END AS departed_at_ms
     FROM sessions WHERE ended_at_ms > :after_ms
@@ -41,10 +42,10 @@ WHERE NOT EXISTS (
 -- Insert a session.
 INSERT INTO sessions (
     session_id, node_id, kafka_host, kafka_port, http_host, http_port, state, started_at_ms, expires_at_ms, wal,
-    listeners
+    listeners, zone
 ) VALUES (
     :session_id, :node_id, :kafka_host, :kafka_port, :http_host, :http_port, 'live', :now_ms, :expires_at_ms, :wal,
-    :listeners
+    :listeners, :zone
 );
 
 -- name: renew_session

@@ -23,7 +23,8 @@ TAG: Final = "agents"
 
 
 class AgentView(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent. `state` is live, draining, expired or recovering; `asked` is true for the agent that responds."""
+    """An agent. `state` is live, draining, expired or recovering; `asked` is true for the agent that responds; `zone`
+    is empty if the agent has none."""
 
     node: int
     session: str
@@ -31,6 +32,7 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
     http: str
     state: str
     wal: str
+    zone: str
     started_at_ms: int
     expires_in_ms: int
     partitions: int
@@ -110,6 +112,7 @@ def _view(status: AgentStatus) -> AgentView:
         http=str(session.http),
         state=status.condition,
         wal=session.wal,
+        zone=session.zone,
         started_at_ms=session.started_at_ms,
         expires_in_ms=status.expires_in_ms,
         partitions=status.partitions,

@@ -2,6 +2,7 @@
 
 Behaviour   returns brokers; a request for controllers is MISMATCHED_ENDPOINT_TYPE, for any other type
             UNSUPPORTED_ENDPOINT_TYPE
+            an agent's rack is its zone (`agent.zone`)
             authorised operations are what the caller may do (KIP-430)
 Left out    fenced brokers: there are none
 Versions    v1 endpoint type · v2 fenced brokers
@@ -41,13 +42,14 @@ async def handle(context: Context, request: DescribeClusterRequest) -> HandlerRe
             error_code=context.count_error(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
             error_message=f"unknown type of endpoint; type={request.endpoint_type}",
         )
-    agents = context.agents()
+    agents, zones = context.agents(), context.zones()
     requested = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
         cluster_id=context.cluster_id,
         controller_id=min(node for node, _ in agents),
         brokers=[
-            DescribeClusterBroker(broker_id=node, host=address.host, port=address.port) for node, address in agents
+            DescribeClusterBroker(broker_id=node, host=address.host, port=address.port, rack=zones.get(node))
+            for node, address in agents
         ],
         cluster_authorized_operations=cluster_operations(context) if requested else NOT_REQUESTED,
     )

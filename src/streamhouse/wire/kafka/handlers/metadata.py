@@ -14,8 +14,8 @@ Behaviour   without requested topics (v0: an empty list, later: null) all topics
             until the call's deadline: for a minute, the id of an agent that died or left is listed with the address of
             the agent that responds
             the controller is the agent with the lowest node id; every agent answers what clients ask a controller
+            an agent's rack is its zone (`agent.zone`)
             authorised operations are what the caller may do (KIP-430)
-Left out    rack awareness
 Versions    v1 controller, internal topics · v2 cluster id · v4 auto-creation may be refused · v5 offline replicas
             v7 leader epoch · v9 flexible · v10 topic ids · v12 asking by id · v13 top-level error
 """
@@ -65,6 +65,7 @@ IDS_SINCE: Final = 12
 )
 async def handle(context: Context, request: MetadataRequest) -> HandlerResult:
     topics = await _topics(context, request)
+    zones = context.zones()
     if request.include_topic_authorized_operations:
         for topic in topics:
             if not topic.error_code:
@@ -72,7 +73,7 @@ async def handle(context: Context, request: MetadataRequest) -> HandlerResult:
                 topic.topic_authorized_operations = authorized_operations(context, resource)
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(node_id=node, host=address.host, port=address.port)
+            MetadataResponseBroker(node_id=node, host=address.host, port=address.port, rack=zones.get(node))
             for node, address in sorted([*context.agents(), *context.departed()])
         ],
         cluster_id=context.cluster_id,
