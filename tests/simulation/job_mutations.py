@@ -61,7 +61,7 @@ def tombstones_removed_at_once(patch: Patch) -> None:
 
 JOB_MUTATIONS: Final[Mapping[str, Mutation]] = {
     "a repeated commit does not know its runs once they were replaced": Mutation(
-        breaks=("no end after so many steps",),
+        breaks=("no end after so many steps", "an offset has two records"),
         apply=replaced_runs_are_taken_for_others,
         profile="team-jobs",
         tweaks=REWRITING,
