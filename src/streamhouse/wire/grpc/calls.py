@@ -9,7 +9,7 @@ message without limit, while the call counts as concurrent.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
@@ -148,6 +148,27 @@ class CallRunner:
         """A handler for grpc."""
         self.needs[name] = needs
 
+        async def answered(messages: AsyncIterator[bytes], context: Any, timeout_s: float) -> bytes:
+            # The message is in this frame alone: grpc keeps the frames of a call that failed for a while.
+            access = await self._log_in(context)
+            raw = await self.first_message(messages)
+            throttle = self._throttle(access)
+            await throttle.received(len(raw))
+            request = await decode(raw, request_type)
+            if tenant := access.caller.tenant:
+                tenants.require_served(access.caller, name)
+                tenants.enter(tenant, request)
+            with access.acts(name) as acts:
+                access.require_early(needs, partial(getattr, request))
+                async with access.watched():
+                    message = await throttle.measured(method(request, Call(timeout_s, len(raw), access)))
+                acts.end()
+            answer = message.SerializeToString()
+            if tenant:
+                answer = tenants.leave(tenant, name, answer)
+            await throttle.sent(len(answer))
+            return answer
+
         async def respond(messages: AsyncIterator[bytes], context: Any) -> bytes:
             received_at, timeout_s = self._clock.monotonic(), self._timeout_s(context)
             self._identify(context)
@@ -155,23 +176,7 @@ class CallRunner:
                 self._take_token(context)
                 with self._counted(context), self._traced(name, context):
                     async with asyncio.timeout(timeout_s) as timer:
-                        access = await self._log_in(context)
-                        raw = await self.first_message(messages)
-                        throttle = self._throttle(access)
-                        await throttle.received(len(raw))
-                        request = await decode(raw, request_type)
-                        if tenant := access.caller.tenant:
-                            tenants.require_served(access.caller, name)
-                            tenants.enter(tenant, request)
-                        with access.acts(name) as acts:
-                            access.require_early(needs, partial(getattr, request))
-                            async with access.watched():
-                                message = await throttle.measured(method(request, Call(timeout_s, len(raw), access)))
-                            acts.end()
-                        answer = message.SerializeToString()
-                        if tenant:
-                            answer = tenants.leave(tenant, name, answer)
-                        await throttle.sent(len(answer))
+                        answer = await answered(messages, context, timeout_s)
             except TimeoutError as error:
                 status = _timed_out(timeout_s) if timer.expired() else _status_of(error, name)
             except Exception as error:  # noqa: BLE001 (_status_of logs unexpected errors)
@@ -189,7 +194,10 @@ class CallRunner:
         deadline."""
         try:
             async with asyncio.timeout(self.settings.default_timeout_s) as timer:
-                raw = await anext(aiter(messages), None)
+                iterator = aiter(messages)
+                raw = await anext(iterator, None)
+                if isinstance(iterator, AsyncGenerator):
+                    await iterator.aclose()  # its frame has the message, and grpc keeps it
         except TimeoutError:
             if timer.expired():
                 raise LateMessageError from None
