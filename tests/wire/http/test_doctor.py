@@ -100,6 +100,28 @@ async def test_those_who_allow_old_findings_share_them(world: World, http: httpx
     assert (await http.get("/v1/doctor", params={"max_age_s": "-1"})).status_code == 400
 
 
+async def test_however_many_ask_the_stores_are_looked_at_once_at_a_time(
+    broker: Broker, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, look, may_end = 0, broker.health_check.shared, asyncio.Event()
+
+    async def counted() -> Any:
+        nonlocal looks
+        looks += 1
+        await may_end.wait()
+        return await look()
+
+    monkeypatch.setattr(broker.health_check, "shared", counted)
+    requests = []
+    for count in (1, 8):
+        requests += [asyncio.create_task(examine(http)) for _ in range(count)]
+        await settle()
+        assert looks == 1
+    may_end.set()
+    await asyncio.gather(*requests)
+    assert looks == 2  # the eight asked after the first look had begun
+
+
 async def test_stores_that_are_away_are_failures(world: World, http: httpx.AsyncClient) -> None:
     world.metadata.refuse("schema_version")
     world.objects.refuse("put_new")

@@ -53,7 +53,7 @@ class DoctorQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 class SharedFindings:
     """The last findings about everything: a look at the stores is up to a thousand requests to the object store, and
-    each open console asks again and again."""
+    each open console asks again and again. One look is under way at a time; those who wait for it share the next."""
 
     def __init__(self, broker: Broker, clock: Clock) -> None:
         self._broker = broker
@@ -66,10 +66,11 @@ class SharedFindings:
         return f"<SharedFindings {self._broker.node_id}>"
 
     async def take(self, max_age_s: float) -> Doctor:
+        oldest = self._clock.monotonic() - max_age_s
         async with self._looking:
-            now = self._clock.monotonic()
-            if self._last is None or now - self._at >= max_age_s:
-                self._last, self._at = await examine(self._broker), now
+            if self._last is None or self._at < oldest:
+                began = self._clock.monotonic()
+                self._last, self._at = await examine(self._broker), began
             return self._last
 
 
@@ -90,8 +91,8 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     findings = SharedFindings(broker, SystemClock())
 
     async def get_findings(call: Call[DoctorQuery, None]) -> Response:
-        if call.query.local or not call.query.max_age_s:
-            return json_response(await examine(broker, is_local=call.query.local))
+        if call.query.local:
+            return json_response(await examine(broker, is_local=True))
         return json_response(await findings.take(call.query.max_age_s))
 
     return [
