@@ -74,7 +74,7 @@ def configure_logging(*, log_format: str, level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for noisy in ("uvicorn", "uvicorn.access", "uvicorn.error"):
+    for noisy in ("httpx", "uvicorn", "uvicorn.access", "uvicorn.error"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     # While PostgreSQL is away, the pool would write a traceback every few seconds; our own lines say why.
     logging.getLogger("asyncpg.pool").setLevel(logging.ERROR)
