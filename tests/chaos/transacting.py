@@ -43,6 +43,7 @@ ENDINGS: Final = {
     "be impatient": 8,
 }
 IMPATIENCE_S: Final = (0.002, 0.2)
+LAST_TRIES: Final = 5
 
 
 class Broken(Exception):
@@ -179,19 +180,28 @@ class Transactor(threading.Thread):
         close_logger(self._logger)
 
     def run(self) -> None:
-        producer: Producer | None = None
-        while not self._stopping.is_set():
-            if producer is None:  # without `or`: a producer that has nothing to send counts as false
-                producer = self._open()
+        producer = self._open()
+        while producer is not None and not self._stopping.is_set():
+            (ending,) = self._chance.choices(list(ENDINGS), list(ENDINGS.values()))
+            producer, _ = self._next(producer, ending)
+            self._stopping.wait(self._chance.uniform(0, 2 * self._every_s))
+        for _ in range(LAST_TRIES):  # by chance, it may have committed nothing since the faults were over
             if producer is None:
                 return
-            try:
-                successor = self._one(producer)
-            except Broken as error:
-                self._on_broken(str(error))
-                successor = self._open()
-            producer = successor
-            self._stopping.wait(self._chance.uniform(0, 2 * self._every_s))
+            producer, deal = self._next(producer, "commit")
+            if deal.outcome == COMMITTED:
+                return
+
+    def _next(self, producer: Producer, ending: str) -> tuple[Producer | None, Deal]:
+        """One transaction, and who makes the next one."""
+        deal = self._diary.begin(self._instance, next(self._numbers), self._partitions())
+        try:
+            successor = self._one(producer, deal, ending)
+        except Broken as error:
+            self._on_broken(str(error))
+            successor = self._open()
+        # Without `or`: a producer that has nothing to send counts as false.
+        return (self._open() if successor is None else successor), deal
 
     def _on_broken(self, text: str) -> None:
         """Who may be too late is fenced now and then; who has all the time in the world is not."""
@@ -212,10 +222,8 @@ class Transactor(threading.Thread):
             return None
         return producer
 
-    def _one(self, producer: Producer) -> Producer | None:
-        """One transaction; returns who makes the next one."""
-        (ending,) = self._chance.choices(list(ENDINGS), list(ENDINGS.values()))
-        deal = self._diary.begin(self._instance, next(self._numbers), self._partitions())
+    def _one(self, producer: Producer, deal: Deal, ending: str) -> Producer | None:
+        """Make a transaction; returns who makes the next one."""
         try:
             producer.begin_transaction()
             for entry in deal.entries:
