@@ -202,6 +202,9 @@ class HttpSettings(Section, frozen=True, kw_only=True):
     ] = 256 * 1024
     idle_timeout_s: Annotated[float, about("time without a request after which a connection is closed", gt=0)] = 60.0
     header_timeout_s: Annotated[float, about("time within which a request's headers must be received", gt=0)] = 10.0
+    max_header_bytes: Annotated[
+        int, about("largest size of a request line with its headers; cursors of large topics are long", gt=0)
+    ] = 64 * 1024
     body_timeout_s: Annotated[float, about("time within which a body must be received completely", gt=0)] = 60.0
     body_idle_timeout_s: Annotated[float, about("time without data after which an upload is ended", gt=0)] = 60.0
     publish_timeout_s: Annotated[float, about("timeout of publishing records", gt=0)] = 30.0

@@ -69,6 +69,22 @@ async def test_headers_of_a_second_request_are_not_waited_for_either(start_site:
     assert await site.metric(CUT.format("no headers")) == 1
 
 
+@pytest.mark.parametrize("pieces", [1, 7])
+async def test_headers_have_a_largest_size_however_they_come(start_site: StartSite, pieces: int) -> None:
+    site = await start_site(max_header_bytes=40_000)
+    whole = head(f"/v1/topics?{'x' * 30_000}=1", method="GET")
+    too_long = head(f"/v1/topics?{'x' * 41_000}=1", method="GET")[:40_999]  # what comes later would not be read
+    for request, is_http in ((whole, True), (too_long, False)):
+        reader, writer = await site.connect()
+        step = len(request) // pieces + 1
+        for at in range(0, len(request), step):
+            writer.write(request[at : at + step])
+            await asyncio.sleep(0.01)
+        status, problem = await answer_of(reader)
+        assert (status, "not HTTP" in problem["detail"]) == (400, not is_http)
+        writer.close()
+
+
 async def test_an_idle_connection_is_closed(start_site: StartSite) -> None:
     site = await start_site(idle_timeout_s=1, header_timeout_s=0.05)
     reader, writer = await site.connect()

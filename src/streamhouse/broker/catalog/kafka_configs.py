@@ -300,7 +300,7 @@ def _read_only_configs(settings: Settings, *, node_id: int, advertised: Address,
     chosen = [
         ("advertised.listeners", SettingType.LIST, f"PLAINTEXT://{advertised}", "addresses that clients connect to"),
         ("broker.id", SettingType.INT, str(node_id), identity),
-        *([("broker.rack", SettingType.STRING, zone, "the agent's zone")] if (zone := settings.agent.zone) else []),
+        ("broker.rack", SettingType.STRING, settings.agent.zone, "the agent's zone; empty if it has none"),
         ("listeners", SettingType.LIST, f"PLAINTEXT://{settings.kafka.listen}", "the Kafka listener's address"),
         ("log.dirs", SettingType.LIST, store, "where records live"),
         ("node.id", SettingType.INT, str(node_id), identity),

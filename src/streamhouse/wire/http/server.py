@@ -418,6 +418,7 @@ def _server(app: RequestLimits, connection: type[Connection], settings: HttpSett
         date_header=False,
         lifespan="off",
         timeout_keep_alive=round(settings.idle_timeout_s),
+        h11_max_incomplete_event_size=settings.max_header_bytes,
         timeout_graceful_shutdown=2,
     )
     config.load()

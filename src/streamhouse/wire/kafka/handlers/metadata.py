@@ -16,6 +16,7 @@ Behaviour   without requested topics (v0: an empty list, later: null) all topics
             the controller is the agent with the lowest node id; every agent answers what clients ask a controller
             an agent's rack is its zone (`agent.zone`)
             authorised operations are what the caller may do (KIP-430)
+Left out    nothing
 Versions    v1 controller, internal topics · v2 cluster id · v4 auto-creation may be refused · v5 offline replicas
             v7 leader epoch · v9 flexible · v10 topic ids · v12 asking by id · v13 top-level error
 """
