@@ -62,8 +62,8 @@ def frames_are_used_again(patch: Patch) -> None:
     following = FrameReader.next_frame
     frames: dict[int, bytearray] = {}
 
-    def shared(self: FrameReader, admit: Callable[[int], bool]) -> bytearray | None:
-        frame = following(self, admit)
+    def shared(self: FrameReader, admit: Callable[[int], bool], *, has_room: bool = True) -> bytearray | None:
+        frame = following(self, admit, has_room=has_room)
         if frame is None:
             return None
         used = frames.setdefault(len(frame), frame)
