@@ -38,6 +38,13 @@ async def test_the_navigation_leads_to_every_page_and_back(origin: str, page: Pa
     await expect(page.locator("main h1")).to_have_text("Settings")
 
 
+async def test_a_browser_without_a_locale_shows_the_pages(origin: str, page: Page) -> None:
+    posix = "Object.defineProperty(Navigator.prototype, 'language', { get: () => 'en-US@posix', configurable: true })"
+    await page.add_init_script(posix)
+    await page.goto(origin)
+    await expect(page.locator(".u-wrap")).to_have_count(4)
+
+
 async def test_the_overview_shows_figures_agents_and_findings(origin: str, page: Page) -> None:
     await page.goto(origin)
     await expect(page.locator(".u-wrap")).to_have_count(4)
