@@ -43,9 +43,8 @@ function AgentTable({ agents, metrics, onDrain }) {
   const of = (row, name) => (now?.agents.has(row.node) ? total(now.agents.get(row.node).samples, name) : null);
   const speed = (row, name) => (now?.agents.has(row.node) && before ? rate({ agents: new Map([[row.node, now.agents.get(row.node)]]) }, before, name) : null);
   const columns = [
-    { id: "node", label: "Agent", value: (row) => row.node, cell: (row) => html`<strong class="nowrap">Agent ${row.node}</strong> ${row.asked && html`<span class="muted small nowrap">this page's</span>`}` },
+    { id: "node", label: "Agent", value: (row) => row.node, cell: (row) => html`<strong class="nowrap">Agent ${row.node}</strong> ${row.asked && html`<span class="muted small nowrap">this page's</span>`}${row.zone && html`<div class="muted small nowrap">${row.zone}</div>`}` },
     { id: "state", label: "State", value: (row) => row.state, cell: (row) => html`<${Badge} kind=${STATES[row.state]}>${row.state}</${Badge}>` },
-    ...(agents.some((row) => row.zone) ? [{ id: "zone", label: "Zone", value: (row) => row.zone, cell: (row) => row.zone || "–" }] : []),
     { id: "kafka", label: "Kafka, HTTP", value: (row) => row.kafka, cell: (row) => html`<div class="mono small">${row.kafka}<br />${row.http}</div>` },
     { id: "partitions", label: "Partitions", right: true, value: (row) => row.partitions, cell: (row) => number(row.partitions) },
     { id: "shards", label: "Group shards", right: true, value: (row) => row.shards },

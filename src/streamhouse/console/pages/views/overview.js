@@ -78,7 +78,7 @@ function Figures({ points, live, agents, groups }) {
     <${LagTile} groups=${groups} />
     <${Tile} label="Cache hits" value=${percent(known.at(-1) ?? null)} note="of all lookups" points=${hits} color="var(--c4)" />
     <${Tile} label="Unflushed" value=${bytes(now ? gauge(now, "streamhouse_buffer_bytes") : null)} note=${`${percent(pressure)} of its memory`} points=${series(points, "unflushed", (point) => gauge(point, "streamhouse_buffer_bytes"))} color="var(--c7)" />
-    <${Tile} label="Agents" value=${number(live)} unit=${away > 0 ? `live, ${away} not` : "live"} note=${now ? `${number(gauge(now, "streamhouse_open_partitions"))} partitions led` : ""} points=${of("process_cpu_seconds_total")} color="var(--c6)" />
+    <${Tile} label="Agents" value=${number(live)} unit=${away > 0 ? `live, ${away} not` : "live"} note=${now ? `${plural(gauge(now, "streamhouse_open_partitions"), "partition")} led` : ""} points=${of("process_cpu_seconds_total")} color="var(--c6)" />
   </div>`;
 }
 
