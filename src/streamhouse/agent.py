@@ -328,7 +328,7 @@ def _make_http_server(
     from streamhouse.wire.http.server import HttpServer
 
     app = make_app(broker, registry, cluster_id=cluster_id, grpc=grpc, console=console.PAGES, peers=peers)
-    return HttpServer(broker.settings.http, app, listeners)
+    return HttpServer(broker.settings.http, app, listeners, quotas=broker.security.quotas)
 
 
 def _ready(

@@ -23,6 +23,8 @@ from streamhouse.model.access import Caller, Principal
 from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.failed_logins import FailedLogins
 
+CLIENT_ID: Final = "x-client-id"
+"""The header or metadata key of a request's client id, by which quotas may apply."""
 LOGIN_S: Final = 300.0
 """Each request has credentials; a caller who has shown none for so long logs in, as the audit log understands it."""
 MAX_LOGINS: Final = 10_000
@@ -43,11 +45,13 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a request comes from. `certified`: the user whom the client's certificate names."""
+    """Where a request comes from. `certified`: the user whom the client's certificate names. `client_id`: what the
+    client calls itself; proves nothing."""
 
     listener: ListenerSpec
     host: str
     certified: str | None = None
+    client_id: str = ""
 
 
 def read_credentials(authorization: Sequence[str], api_keys: Sequence[str]) -> Credentials | None:
@@ -100,7 +104,7 @@ class Authenticator:
 
     def unknown(self, origin: Origin) -> RequestAccess:
         """The rights of a request to something that is open to everybody."""
-        return RequestAccess(self._security, self._anonymous(origin))
+        return RequestAccess(self._security, self._anonymous(origin), client_id=origin.client_id)
 
     async def log_in(self, authorization: Sequence[str], api_keys: Sequence[str], origin: Origin) -> RequestAccess:
         """The rights of a request with these headers; raise `NotAuthenticated`, late, without the right ones."""
@@ -124,7 +128,7 @@ class Authenticator:
         async def renew() -> None:
             await self._check(credentials, origin)
 
-        return RequestAccess(self._security, caller, renew, since=since)
+        return RequestAccess(self._security, caller, renew, since=since, client_id=origin.client_id)
 
     def _record(self, caller: Caller, mechanism: str) -> None:
         """Tell the audit log of a login, unless it is one more request of a caller who is logged in. Processes of the

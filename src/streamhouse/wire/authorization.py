@@ -31,13 +31,17 @@ Renew = Callable[[], Awaitable[None]]
 class RequestAccess:
     """The rights of one request. What `require` allowed is checked again while the request lasts."""
 
-    def __init__(self, security: Security, caller: Caller, renew: Renew | None = None, *, since: int = 0) -> None:
-        """`since` is the generation of users in which the credentials, which `renew` checks, began to be checked."""
+    def __init__(
+        self, security: Security, caller: Caller, renew: Renew | None = None, *, since: int = 0, client_id: str = ""
+    ) -> None:
+        """`since` is the generation of users in which the credentials, which `renew` checks, began to be checked;
+        `client_id` is the one that the request has, for quotas."""
         self._security = security
         self._renew = renew
         self._generation = since
         self._required: dict[tuple[Operation, Resource], None] = {}
         self.caller = caller
+        self.client_id = client_id
         self.on_end: Callable[[StreamhouseError], None] | None = None
         """Set by a stream that ends by itself when the rights end."""
 
@@ -46,7 +50,7 @@ class RequestAccess:
 
     def acting_as(self, caller: Caller) -> "RequestAccess":
         """The rights of another caller, for whom the request is made."""
-        return RequestAccess(self._security, caller)
+        return RequestAccess(self._security, caller, client_id=self.client_id)
 
     @property
     def quotas(self) -> Quotas:
@@ -109,7 +113,7 @@ class RequestAccess:
     def charge_mutations(self, partitions: int) -> None:
         """Count partitions that the caller creates or deletes; raise `QuotaExceeded` while it is above its limit."""
         if not self.caller.is_agent:
-            self.quotas.charge_mutations(partitions, user=self.caller.principal.name, client_id="")
+            self.quotas.charge_mutations(partitions, user=self.caller.principal.name, client_id=self.client_id)
 
     def acts(self, request: str) -> AbstractContextManager[Acts]:
         """Collect the administrative acts of the request, whose name the interface gives."""

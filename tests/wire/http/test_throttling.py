@@ -9,6 +9,7 @@ from starlette.types import Message
 from streamhouse.broker.broker import Broker
 from streamhouse.model.access import USER, Caller, Principal
 from streamhouse.model.quota import (
+    CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     DEFAULT,
@@ -16,11 +17,11 @@ from streamhouse.model.quota import (
     REQUEST_PERCENTAGE,
     QuotaEntity,
 )
+from streamhouse.wire.client_throttle import ClientThrottle
 from streamhouse.wire.http.throttling import Throttle
-from streamhouse.wire.user_throttle import UserThrottle
 from tests.broker.conftest import MakeWorld
 from tests.contracts.clocks import ManualClock
-from tests.wire.http.conftest import serving
+from tests.wire.http.conftest import StartSite, serving
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ async def test_bodies_wait_for_the_rate_of_their_user(broker: Broker, user: str,
         sent.append(message)
 
     caller = Caller(principal=Principal(USER, user))
-    throttle = Throttle(UserThrottle(broker.security.quotas, caller, clock), receive, send)
+    throttle = Throttle(ClientThrottle(broker.security.quotas, caller, clock), receive, send)
     assert len((await throttle.receive())["body"]) == 1500
     await throttle.send({"type": "http.response.start", "status": 200, "headers": []})
     await throttle.send({"type": "http.response.body", "body": b"y" * 1000})
@@ -54,9 +55,9 @@ async def test_time_on_the_event_loop_counts_and_waiting_does_not(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, used_s = ManualClock(), [1.0]
-    monkeypatch.setattr("streamhouse.wire.user_throttle.time", SimpleNamespace(thread_time=lambda: sum(used_s)))
+    monkeypatch.setattr("streamhouse.wire.client_throttle.time", SimpleNamespace(thread_time=lambda: sum(used_s)))
     await broker.security.quotas.alter(QuotaEntity(user="carol"), {REQUEST_PERCENTAGE: 1.0})
-    throttle = UserThrottle(broker.security.quotas, Caller(principal=Principal(USER, "carol")), clock)
+    throttle = ClientThrottle(broker.security.quotas, Caller(principal=Principal(USER, "carol")), clock)
 
     async def waits() -> str:
         asyncio.get_running_loop().call_soon(used_s.append, 0.5)  # others, meanwhile
@@ -75,7 +76,7 @@ async def test_time_on_the_event_loop_counts_and_waiting_does_not(
 
 
 async def test_measured_work_hears_of_its_cancellation(broker: Broker) -> None:
-    throttle = UserThrottle(broker.security.quotas, Caller(principal=Principal(USER, "alice")), ManualClock())
+    throttle = ClientThrottle(broker.security.quotas, Caller(principal=Principal(USER, "alice")), ManualClock())
     heard = []
 
     async def works() -> None:
@@ -118,3 +119,42 @@ async def test_a_request_that_is_refused_counts_no_more_than_a_topic_may_have(br
     async with serving(broker) as http:
         assert (await http.post("/v1/topics", json={"name": "first", "partitions": 2**31 - 1})).status_code == 422
     assert quotas.charge(CONTROLLER_MUTATION_RATE, 0, user="ANONYMOUS", client_id="") <= 1
+
+
+async def test_quotas_of_a_client_id_apply_to_requests_that_name_it(broker: Broker) -> None:
+    await broker.security.quotas.alter(QuotaEntity(client_id="loader"), {CONTROLLER_MUTATION_RATE: 0.01})
+    statuses = []
+    async with serving(broker) as http:
+        for name, headers in (
+            ("first", {"X-Client-Id": "loader"}),
+            ("second", {"X-Client-Id": "loader"}),
+            ("third", {"X-Client-Id": "other"}),
+            ("fourth", {}),
+        ):
+            statuses.append((await http.post("/v1/topics", json={"name": name}, headers=headers)).status_code)
+    assert statuses == [201, 429, 201, 201]
+
+
+async def test_bytes_count_for_the_client_id_of_the_request(broker: Broker) -> None:
+    await broker.security.quotas.alter(QuotaEntity(user="bob", client_id="loader"), {PRODUCER_BYTE_RATE: 1000.0})
+    clock, bob = ManualClock(), Caller(principal=Principal(USER, "bob"))
+    for client_id in ("", "other", "loader"):
+        await ClientThrottle(broker.security.quotas, bob, clock, client_id=client_id).received(1500)
+    assert clock.slept == [pytest.approx(0.5)]
+
+
+async def test_a_connection_of_an_address_above_its_rate_waits(start_site: StartSite) -> None:
+    site = await start_site()
+    await site.http.get("/v1/topics")  # its connection is from before the quota
+    quotas = site.agent.broker.security.quotas
+    await quotas.alter(QuotaEntity(address="127.0.0.1"), {CONNECTION_CREATION_RATE: 0.1})
+    _, writer = await site.connect()
+    writer.write(b"GET /v1/topics HTTP/1.1\r\nHost: agent\r\n\r\n")
+
+    async def waits() -> bool:
+        return bool(await site.metric("streamhouse_http_delayed_connections_total"))
+
+    await site.until(waits)
+    assert (await site.http.get("/v1/topics")).status_code == 200
+    assert quotas.charge_connection("127.0.0.1") > 10
+    assert quotas.charge_connection("127.0.0.2") == 0

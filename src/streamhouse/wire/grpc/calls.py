@@ -28,11 +28,11 @@ from streamhouse.telemetry import REQUEST_ID, RateLimitedLog, is_request_id, req
 from streamhouse.tracing import HEADER, SpanKind, Tracer, parse_traceparent
 from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.client_limits import RejectionBackoff, TokenBuckets
+from streamhouse.wire.client_throttle import ClientThrottle
 from streamhouse.wire.grpc import tenants
 from streamhouse.wire.grpc.decoding import decode
 from streamhouse.wire.grpc.errors import code_of, metadata_of
 from streamhouse.wire.grpc.metrics import GrpcMetrics
-from streamhouse.wire.user_throttle import UserThrottle
 
 log = logging.getLogger(__name__)
 
@@ -278,7 +278,7 @@ class CallRunner:
         context: Any,
         request_type: type[Q],
         access: RequestAccess,
-        throttle: UserThrottle,
+        throttle: ClientThrottle,
     ) -> AsyncIterator[tuple[Q, Call]]:
         limit_s = self.settings.default_timeout_s
         async for raw in requests:
@@ -293,7 +293,7 @@ class CallRunner:
                 tenants.enter(tenant, request)
             yield request, Call(timeout_s, len(raw), access)
 
-    def _sender(self, context: Any, throttle: UserThrottle | None) -> Send:
+    def _sender(self, context: Any, throttle: ClientThrottle | None) -> Send:
         sending = asyncio.Lock()
 
         async def send(message: bytes) -> None:
@@ -309,8 +309,8 @@ class CallRunner:
 
     # --- both
 
-    def _throttle(self, access: RequestAccess) -> UserThrottle:
-        return UserThrottle(access.quotas, access.caller, self._clock)
+    def _throttle(self, access: RequestAccess) -> ClientThrottle:
+        return ClientThrottle(access.quotas, access.caller, self._clock, client_id=access.client_id)
 
     @contextmanager
     def _counted(self, context: Any) -> Iterator[None]:

@@ -16,12 +16,13 @@ from streamhouse.config.listener_spec import ListenerSpec
 from streamhouse.errors import Misconfigured
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.needs import LOGGED_IN, Needs, Right, all_of, lists, need, needs
-from streamhouse.wire.authentication import Authenticator, Origin
+from streamhouse.wire.authentication import CLIENT_ID, Authenticator, Origin
 from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.grpc import standard_services as health
 from streamhouse.wire.grpc import standard_services as reflection
 from streamhouse.wire.grpc.admin import ClusterAdmin, GroupAdmin, TopicAdmin
-from streamhouse.wire.grpc.calls import CallRunner, client_of, host_of
+from streamhouse.wire.grpc.calls import CallRunner, client_of, host_of, metadata_value
+from streamhouse.wire.grpc.connection_quotas import ConnectionQuotas
 from streamhouse.wire.grpc.consume_stream import ConsumeService
 from streamhouse.wire.grpc.fetch import FetchService
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
@@ -195,9 +196,10 @@ class GrpcServer:
             broker.security, delay_s=broker.settings.security.failed_login_delay_s, clock=clock
         )
         metrics = GrpcMetrics(registry)
+        connections = ConnectionQuotas(broker.security.quotas, clock, remembered=self._settings.rate_clients)
         for spec, server, _ in self._listening:
             user_of = self._tls.user_of if self._tls is not None and spec.protocol.has_tls else no_user
-            log_in = partial(_log_in, authenticator, spec, user_of)
+            log_in = partial(_log_in, authenticator, connections, spec, user_of)
             calls = CallRunner(self._settings, metrics, clock, log_in, tracer=broker.tracer)
             self._calls.append(calls)
             services = services_of(
@@ -244,14 +246,22 @@ def options(settings: GrpcSettings) -> list[tuple[str, Any]]:
     ]
 
 
-async def _log_in(authenticator: Authenticator, listener: ListenerSpec, user_of: UserOf, context: Any) -> RequestAccess:
+async def _log_in(
+    authenticator: Authenticator, connections: ConnectionQuotas, listener: ListenerSpec, user_of: UserOf, context: Any
+) -> RequestAccess:
     """The rights of a call, by the credentials in its metadata."""
     metadata = [(key.lower(), str(value)) for key, value in context.invocation_metadata() or ()]
     host = host_of(client_of(context.peer()))
+    await connections.wait_turn(context.peer(), host)
     access = await authenticator.log_in(
         [value for key, value in metadata if key == "authorization"],
         [value for key, value in metadata if key == "x-api-key"],
-        Origin(listener=listener, host=host, certified=user_of(certificate_of(context))),
+        Origin(
+            listener=listener,
+            host=host,
+            certified=user_of(certificate_of(context)),
+            client_id=metadata_value(context, CLIENT_ID),
+        ),
     )
     TENANT.set(access.caller.tenant)
     return access

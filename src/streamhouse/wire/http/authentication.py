@@ -20,13 +20,13 @@ from streamhouse.clock import Clock
 from streamhouse.errors import NotAuthenticated, Retriable, StreamhouseError
 from streamhouse.wire.authentication import Authenticator
 from streamhouse.wire.authorization import RequestAccess
+from streamhouse.wire.client_throttle import ClientThrottle
 from streamhouse.wire.http.errors import TENANT, error_response
 from streamhouse.wire.http.routes.schemas import V1_JSON, is_registry_path
 from streamhouse.wire.http.routes.schemas import error_response as registry_response
 from streamhouse.wire.http.routes.schemas_errors import registry_error
 from streamhouse.wire.http.scope import ACCESS, origin_of
 from streamhouse.wire.http.throttling import Throttle
-from streamhouse.wire.user_throttle import UserThrottle
 
 CHALLENGES: Final = ('Basic realm="streamhouse", charset="UTF-8"', 'Bearer realm="streamhouse"')
 
@@ -64,7 +64,7 @@ class Authentication:
             if not self._quotas.is_active:
                 await self.app(scope, receive, send)
                 return
-            throttle = UserThrottle(self._quotas, access.caller, self._clock)
+            throttle = ClientThrottle(self._quotas, access.caller, self._clock, client_id=access.client_id)
             await throttle.received(0)
             bodies = Throttle(throttle, receive, send)
             await throttle.measured(self.app(scope, bodies.receive, bodies.send))

@@ -21,6 +21,7 @@ import uvicorn
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from streamhouse.broker.security.quotas import Quotas
 from streamhouse.clock import SystemClock
 from streamhouse.config import HttpSettings
 from streamhouse.config.fields import peer_host
@@ -101,6 +102,7 @@ class Connection(H11Protocol):
     settings: HttpSettings  # set by `connection_class`
     metrics: HttpMetrics
     limits: ConnectionLimits
+    quotas: Quotas
     listener: OpenListener
     turns: ChunkTurns
     clock = SystemClock()
@@ -136,7 +138,7 @@ class Connection(H11Protocol):
         if self.client is not None:
             self.client = peer_host(self.client[0]), self.client[1]
         host = self.client[0] if self.client else "?"
-        wait_s = 0.0 if self.is_admitted else admit(host, self.settings, self.metrics, self.limits)
+        wait_s = 0.0 if self.is_admitted else admit(host, self.settings, self.metrics, self.limits, self.quotas)
         if wait_s is None:
             transport.abort()
             return
@@ -304,24 +306,34 @@ class Connection(H11Protocol):
         self.transport.close()
 
 
-def admit(host: str, settings: HttpSettings, metrics: HttpMetrics, limits: ConnectionLimits) -> float | None:
+def admit(
+    host: str, settings: HttpSettings, metrics: HttpMetrics, limits: ConnectionLimits, quotas: Quotas
+) -> float | None:
     """Count a connection; returns how long its first request has to wait, or None if it is refused."""
     wait_s = limits.admit(host, settings, Connection.clock.monotonic())
     if isinstance(wait_s, Rejection):
         metrics.cut(REJECTED[wait_s.why]).inc()
         return None
-    return wait_s
+    return max(wait_s, quotas.charge_connection(host)) if quotas.is_active else wait_s
 
 
 def connection_class(
     settings: HttpSettings,
     metrics: HttpMetrics,
     limits: ConnectionLimits,
+    quotas: Quotas,
     listener: OpenListener,
     turns: ChunkTurns,
 ) -> type[Connection]:
     """The connection class of one listener, with its settings and metrics: uvicorn creates connections from a class."""
-    attributes = {"settings": settings, "metrics": metrics, "limits": limits, "listener": listener, "turns": turns}
+    attributes = {
+        "settings": settings,
+        "metrics": metrics,
+        "limits": limits,
+        "quotas": quotas,
+        "listener": listener,
+        "turns": turns,
+    }
     return type("Connection", (Connection,), attributes)
 
 
@@ -352,15 +364,17 @@ class _Uvicorn(uvicorn.Server):
 class HttpServer:
     """One application on several listeners, whose connections count together."""
 
-    def __init__(self, settings: HttpSettings, app: RequestLimits, listeners: Sequence[OpenListener]) -> None:
+    def __init__(
+        self, settings: HttpSettings, app: RequestLimits, listeners: Sequence[OpenListener], *, quotas: Quotas
+    ) -> None:
         self._listeners = listeners
         limits, turns = ConnectionLimits(settings, section="http"), ChunkTurns()
         self._servers = [
-            _server(app, connection_class(settings, app.metrics, limits, listener, turns), settings)
+            _server(app, connection_class(settings, app.metrics, limits, quotas, listener, turns), settings)
             for listener in listeners
         ]
         self._acceptors = [
-            _tls_acceptor(server, listener, settings, app.metrics, limits)
+            _tls_acceptor(server, listener, settings, app.metrics, limits, quotas)
             for server, listener in zip(self._servers, listeners, strict=True)
             if listener.tls is not None
         ]
@@ -390,7 +404,12 @@ class HttpServer:
 
 
 def _tls_acceptor(
-    server: _Uvicorn, listener: OpenListener, settings: HttpSettings, metrics: HttpMetrics, limits: ConnectionLimits
+    server: _Uvicorn,
+    listener: OpenListener,
+    settings: HttpSettings,
+    metrics: HttpMetrics,
+    limits: ConnectionLimits,
+    quotas: Quotas,
 ) -> TlsAcceptor:
     def leave(host: str) -> None:
         metrics.cut(NO_HANDSHAKE).inc()
@@ -398,7 +417,7 @@ def _tls_acceptor(
 
     return TlsAcceptor(
         listener,
-        admit=lambda host: admit(host, settings, metrics, limits),
+        admit=lambda host: admit(host, settings, metrics, limits, quotas),
         leave=leave,
         make=server.make_connection,
         timeout_s=settings.header_timeout_s,

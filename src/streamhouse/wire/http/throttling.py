@@ -2,13 +2,13 @@
 
 from starlette.types import Message, Receive, Send
 
-from streamhouse.wire.user_throttle import UserThrottle
+from streamhouse.wire.client_throttle import ClientThrottle
 
 
 class Throttle:
     """One request of a caller."""
 
-    def __init__(self, throttle: UserThrottle, receive: Receive, send: Send) -> None:
+    def __init__(self, throttle: ClientThrottle, receive: Receive, send: Send) -> None:
         self._throttle = throttle
         self._receive = receive
         self._send = send

@@ -1,4 +1,4 @@
-"""User throttle: clients of HTTP and gRPC above their quotas are read, and answered, more slowly.
+"""Client throttle: clients of HTTP and gRPC above their quotas are read, and answered, more slowly.
 
 Bytes received count as `producer_byte_rate`, bytes sent as `consumer_byte_rate`, and the time for which a request
 occupies the event loop as `request_percentage`; what it waits for doesn't count. A client above a limit waits where it
@@ -18,12 +18,13 @@ T = TypeVar("T")
 PERCENT: Final = 100.0
 
 
-class UserThrottle:
-    """The quotas of one caller."""
+class ClientThrottle:
+    """The quotas of one caller, with the client id that its request has."""
 
-    def __init__(self, quotas: Quotas, caller: Caller, clock: Clock) -> None:
+    def __init__(self, quotas: Quotas, caller: Caller, clock: Clock, *, client_id: str = "") -> None:
         self._quotas = quotas
         self._user = caller.principal.name
+        self._client_id = client_id
         self._is_limited = not caller.is_agent
         self._clock = clock
 
@@ -48,7 +49,7 @@ class UserThrottle:
     def _charge(self, limit: str, amount: float) -> float:
         if not self._is_limited or not self._quotas.is_active:
             return 0.0
-        return self._quotas.charge(limit, amount, user=self._user, client_id="")
+        return self._quotas.charge(limit, amount, user=self._user, client_id=self._client_id)
 
     async def _wait(self, wait_s: float) -> None:
         if wait_s > 0:
