@@ -38,9 +38,9 @@ class CountedFile:
         self._counted = counted
         self.sync, self.close = inner.sync, inner.close
 
-    def write(self, buffers: Sequence[Buffer]) -> None:
+    def write(self, buffers: Sequence[Buffer], trailer: Buffer = b"") -> None:
         self._counted.writes += 1
-        self._inner.write(buffers)
+        self._inner.write(buffers, trailer)
 
 
 class CountedFiles(LocalFiles):
@@ -48,6 +48,9 @@ class CountedFiles(LocalFiles):
 
     def create(self, path: Path) -> AppendFile:
         return CountedFile(super().create(path), self)
+
+    def write_over(self, path: Path) -> AppendFile:
+        return CountedFile(super().write_over(path), self)
 
 
 @dataclass

@@ -20,6 +20,7 @@ from streamhouse.format.wal_file import (
     ScannedEntry,
     WalEntry,
     decode_file_header,
+    encode_end,
     encode_entry,
     encode_file_header,
     scan,
@@ -158,6 +159,40 @@ def test_zeros_behind_the_last_entry_are_not_damage(zeros: int) -> None:
     data = file_of(SMALL) + bytes(zeros)
     assert entries_in(data) == SMALL
     assert damage_in(data) == []
+
+
+EARLIER = replace(HEADER, sequence=3, mark=bytes.fromhex("1827364554637281"))
+
+
+def recycled(entries: list[WalEntry], earlier: list[WalEntry]) -> bytes:
+    """A file that contained other entries before."""
+    data, old = file_of(entries), file_of(earlier, EARLIER)
+    data += encode_end(mark=HEADER.mark, position=len(data))
+    return data + old[len(data) :]
+
+
+@pytest.mark.parametrize("count", range(len(SMALL) + 1))
+def test_what_a_recycled_file_contained_before_is_neither_an_entry_nor_damage(count: int) -> None:
+    data = recycled(SMALL[:count], SMALL * 3)
+    assert entries_in(data) == SMALL[:count]
+    assert damage_in(data) == []
+
+
+def test_a_recycled_file_without_its_end_is_cut() -> None:
+    data = bytearray(recycled(SMALL[:2], SMALL * 3))
+    position = positions_of(SMALL[:2])[-1]
+    data[position + 9] ^= 1
+    assert entries_in(bytes(data)) == SMALL[:2]
+    assert damage_in(bytes(data)) == [CorruptRange(position, len(data) - position, tail=True)]
+
+
+def test_an_end_before_an_entry_is_damage() -> None:
+    data = bytearray(file_of(SMALL))
+    start, end = positions_of(SMALL)[2:4]
+    mark_of_end = encode_end(mark=HEADER.mark, position=start)
+    data[start : start + len(mark_of_end)] = mark_of_end
+    assert damage_in(bytes(data)) == [CorruptRange(start, end - start, tail=False)]
+    assert entries_in(bytes(data)) == [*SMALL[:2], SMALL[3]]
 
 
 def test_zeros_between_entries_are_damage() -> None:

@@ -5,8 +5,9 @@ Stands in for `streamhouse.stores.local_files.LocalFiles`. One `SimFiles` is the
 next process finds it.
 
 The model: written bytes are cached; a sync makes the cached bytes of its file durable. A power cut keeps the durable
-bytes, and of the rest what it likes: a prefix, sectors of it with zeros between them, zeros or garbage behind it. A
-failed sync forgets, as kernels do, that its bytes were dirty: they can still be read, and no later sync writes them.
+bytes, and of the rest what it likes: a prefix, sectors of it with what was durable there between them (zeros where
+nothing was), zeros or garbage behind it. A failed sync forgets, as kernels do, that its bytes were dirty: they can
+still be read, and no later sync writes them.
 """
 
 import errno
@@ -22,41 +23,57 @@ _SECTOR_BYTES = 512
 
 
 class _Content:
-    def __init__(self) -> None:
-        self.cached = bytearray()
-        self.synced = 0
-        self.lost: list[tuple[int, int]] = []
+    def __init__(self, data: bytes | bytearray = b"") -> None:
+        self.cached = bytearray(data)
+        self.durable = bytearray(data)
+        self.dirty: list[ByteRange] = []
+        """Written since the last sync, in order, without gaps or overlaps between neighbours."""
+
+    def write(self, position: int, data: memoryview) -> None:
+        end = position + len(data)
+        self.cached[position:end] = data
+        if self.dirty and self.dirty[-1].end == position:
+            self.dirty[-1] = ByteRange(self.dirty[-1].start, end)
+        elif data:
+            self.dirty.append(ByteRange(position, end))
 
     def sync(self) -> None:
-        self.synced = len(self.cached)
+        for start, end in self.dirty:
+            _put(self.durable, start, self.cached[start:end])
+        self.dirty.clear()
 
     def forget_dirty(self) -> None:
-        self.lost.append((self.synced, len(self.cached)))
-        self.synced = len(self.cached)
+        for _, end in self.dirty:
+            _put(self.durable, end, b"")
+        self.dirty.clear()
 
     def after_power_cut(self, chance: random.Random) -> "_Content":
-        kept = bytearray(self.cached)
-        for start, end in self.lost:
-            kept[start:end] = bytes(end - start)
-        del kept[chance.randint(self.synced, len(kept)) :]
-        _tear(kept, self.synced, chance)
-        after = _Content()
-        after.cached = kept
-        after.sync()
-        return after
+        kept = bytearray(self.durable)
+        left = chance.randint(0, sum(end - start for start, end in self.dirty))
+        how = chance.choice(("prefix", "prefix", "holes", "zeros", "garbage"))
+        for start, end in self.dirty:
+            end = min(end, start + left)
+            left -= end - start
+            for at in range(start, end, _SECTOR_BYTES) if how == "holes" else (start,):
+                until = min(at + _SECTOR_BYTES, end) if how == "holes" else end
+                is_hole = how == "holes" and chance.random() < 0.3
+                _put(kept, until if is_hole else at, b"" if is_hole else self.cached[at:until])
+        return _Content(kept + _tail(how, chance))
 
 
-def _tear(kept: bytearray, synced: int, chance: random.Random) -> None:
-    match chance.choice(("prefix", "prefix", "holes", "zeros", "garbage")):
-        case "holes":
-            for start in range(synced, len(kept), _SECTOR_BYTES):
-                end = min(start + _SECTOR_BYTES, len(kept))
-                if chance.random() < 0.3:
-                    kept[start:end] = bytes(end - start)
+def _put(content: bytearray, position: int, data: bytes | bytearray) -> None:
+    """Write, with zeros up to the position."""
+    content += bytes(max(0, position - len(content)))
+    content[position : position + len(data)] = data
+
+
+def _tail(how: str, chance: random.Random) -> bytes:
+    match how:
         case "zeros":
-            kept += bytes(chance.randrange(4096))
+            return bytes(chance.randrange(4096))
         case "garbage":
-            kept += chance.randbytes(chance.randrange(4096))
+            return chance.randbytes(chance.randrange(4096))
+    return b""
 
 
 class _Disk:
@@ -125,10 +142,7 @@ class SimFiles:
 
     def overwrite(self, path: Path, data: bytes) -> None:
         """Put bytes into a file behind everybody's back: rot."""
-        content = _Content()
-        content.cached = bytearray(data)
-        content.sync()
-        self._disk.contents[path] = content
+        self._disk.contents[path] = _Content(data)
 
     def spoil(self, path: Path, start: int, end: int) -> None:
         """The disk does not give these bytes of a file back any more."""
@@ -157,6 +171,18 @@ class SimFiles:
         self._call("create")
         self._add(path)
         return _SimFile(self, self._disk.contents[path])
+
+    def write_over(self, path: Path) -> AppendFile:
+        self._call("write_over")
+        if path not in self._disk.contents:
+            raise FileNotFoundError(path)
+        return _SimFile(self, self._disk.contents[path])
+
+    def rename(self, path: Path, to: Path) -> None:
+        self._call("rename")
+        if path not in self._disk.contents:
+            raise FileNotFoundError(path)
+        self._disk.contents[to] = self._disk.contents.pop(path)
 
     def _add(self, path: Path) -> None:
         if path.parent not in self._disk.dirs:
@@ -227,12 +253,14 @@ class SimFiles:
         self._disk.locks[path] = self
         return _SimLock(self._disk, path, self)
 
-    def _take(self, content: _Content, buffer: Buffer) -> None:
-        room = len(buffer) if self._full_after is None else min(len(buffer), self._full_after)
-        content.cached += memoryview(buffer)[:room]
+    def _take(self, content: _Content, position: int, buffer: Buffer) -> None:
+        new = max(0, position + len(buffer) - max(position, len(content.cached)))
+        taken = new if self._full_after is None else min(new, self._full_after)
+        written = len(buffer) - new + taken
+        content.write(position, memoryview(buffer)[:written])
         if self._full_after is not None:
-            self._full_after -= room
-        if room < len(buffer):
+            self._full_after -= taken
+        if written < len(buffer):
             raise OSError(errno.ENOSPC, "no space left on device")
 
 
@@ -240,17 +268,21 @@ class _SimFile:
     def __init__(self, files: SimFiles, content: _Content) -> None:
         self._files = files
         self._content = content
+        self._position = 0
         self._is_closed = False
         self._has_failed_to_sync = False
 
-    def write(self, buffers: Sequence[Buffer]) -> None:
+    def write(self, buffers: Sequence[Buffer], trailer: Buffer = b"") -> None:
         assert not self._is_closed, "written after it was closed"
         self._files._wait("write")
         with self._files._disk.guard:
             self._files._check_alive()
             self._files.writes += 1
-            for buffer in buffers:
-                self._files._take(self._content, buffer)
+            position = self._position
+            for buffer in (*buffers, trailer):
+                self._files._take(self._content, position, buffer)
+                position += len(buffer)
+            self._position = position - len(trailer)
 
     def sync(self) -> None:
         assert not self._is_closed, "synced after it was closed"

@@ -148,6 +148,7 @@ class _NeverSync:
     def __init__(self, settings: Any) -> None:
         self.fsync_interval_ms = settings.fsync_interval_ms
         self.file_bytes = settings.file_bytes
+        self.spare_files = settings.spare_files
         self.max_pending_bytes = settings.max_pending_bytes
         self.inline_bytes = settings.inline_bytes
 

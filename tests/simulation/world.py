@@ -407,14 +407,7 @@ class World:
             yield from (content.cached for content in files._disk.contents.values())
 
     def _is_synced(self, identity: bytes) -> bool:
-        for content in self.disks[0]._disk.contents.values():
-            start = content.cached.find(identity)
-            if start < 0:
-                continue
-            end = start + len(identity)
-            lost = any(begin < end and start < until for begin, until in content.lost)
-            return end <= content.synced and not lost
-        return False
+        return any(identity in content.durable for content in self.disks[0]._disk.contents.values())
 
     def _is_written(self, identity: bytes) -> bool:
         return any(identity in content.cached for content in self.disks[0]._disk.contents.values())

@@ -87,6 +87,10 @@ class WalSettings(Section, frozen=True, kw_only=True):
     ] = "interval"
     fsync_interval_ms: Annotated[int, about("disk WAL: time between fsyncs with fsync=interval", gt=0)] = 100
     file_bytes: Annotated[int, about("disk WAL: size at which the next file is begun", gt=0)] = 64 * MIB
+    spare_files: Annotated[
+        int,
+        about("disk WAL: flushed files kept to be written over, which costs less than new ones; 0: none", ge=0),
+    ] = 2
     max_pending_bytes: Annotated[int, about("maximum bytes not yet durable; further appends are rejected", gt=0)] = (
         256 * MIB
     )

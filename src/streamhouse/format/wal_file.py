@@ -5,8 +5,8 @@ Owns        the layout, both directions; the extent of damage; the summary of `w
 Leaves      writing, syncing and removing files to `broker.wal`, which entries are valid to the broker
 
 Invariant   an entry is valid at one position only: it contains the file's random mark and its own position, covered by
-            its CRC. So neither an entry inside of a record's value nor a copy of this file inside of a record is
-            treated as an entry when the one around it is damaged.
+            its CRC. So when the entry around it is damaged, neither an entry in a record's value is treated as one, nor
+            a copy of this file in a record, nor what a recycled file contained before.
 """
 
 import struct
@@ -51,6 +51,10 @@ ENTRY_HEADER_BYTES: Final = _ENTRY.size
 # Checksum of the envelope in a header of version 2.
 _LENGTH: Final = struct.Struct(">H")
 _CRC: Final = struct.Struct(">I")
+
+# End of a recycled file: mark, position | CRC
+_END: Final = struct.Struct(f">{MARK_BYTES}sQ")
+END_BYTES: Final = _END.size + _CRC.size
 
 _SEARCH_BYTES: Final = 1024 * 1024
 _ZEROS: Final = bytes(_SEARCH_BYTES)
@@ -160,14 +164,21 @@ def encode_entry(
     return _LEAD.pack(mark, crc32c(batch, crc32c(body), gil_release_mode=KEEP_GIL)) + body, batch
 
 
+def encode_end(*, mark: bytes, position: int) -> bytes:
+    """The end of a recycled file: what follows is of its earlier use."""
+    end = _END.pack(mark, position)
+    return end + _CRC.pack(crc32c(end))
+
+
 def scan(
     data: memoryview, header: FileHeader | None = None, cipher: EntryCipher | None = None
 ) -> Iterator[ScannedEntry | CorruptRange]:
     """Scan a file in order of position: valid entries, and damaged ranges between or after them.
 
     After damage, the next entry is found by searching for the mark; a length is only used if its CRC is right. Zeros up
-    to the end are preallocated space, not damage. Batches are views of `data`. `header` saves reading it again. Without
-    `cipher`, encrypted batches stay encrypted.
+    to the end are preallocated space, and what follows the end of a recycled file is of its earlier use: neither is
+    damage. Batches are views of `data`. `header` saves reading it again. Without `cipher`, encrypted batches stay
+    encrypted.
     """
     header = header or decode_file_header(data)
     if header is None:
@@ -175,7 +186,7 @@ def scan(
             yield CorruptRange(0, len(data), tail=True)
         return
     for item in scan_entries(data, start=FILE_HEADER_BYTES, mark=header.mark):
-        if not (isinstance(item, CorruptRange) and item.tail and _is_blank(data, item.position)):
+        if not (isinstance(item, CorruptRange) and item.tail and _is_end(data, item.position, header.mark)):
             yield item if cipher is None or isinstance(item, CorruptRange) else _decrypt(data, item, cipher)
 
 
@@ -233,6 +244,12 @@ def _next_entry(data: memoryview, start: int, mark: bytes) -> int | None:
                 return window + at
             at = piece.find(mark, at + 1)
     return None
+
+
+def _is_end(data: memoryview, position: int, mark: bytes) -> bool:
+    """Whether the file ends here, given that no entry follows."""
+    end = data[position : position + END_BYTES]
+    return bytes(end) == encode_end(mark=mark, position=position) or _is_blank(data, position)
 
 
 def _is_blank(data: memoryview, start: int) -> bool:

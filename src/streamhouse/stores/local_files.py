@@ -45,10 +45,11 @@ class LockedError(StreamhouseError):
 
 
 class AppendFile(Protocol):
-    """A file open for appending. At most one `write` and one `sync` run at a time, possibly concurrently."""
+    """A file written from its start on. At most one `write` and one `sync` run at a time, possibly concurrently."""
 
-    def write(self, buffers: Sequence[Buffer]) -> None:
-        """Append all buffers completely, in order. After an error any prefix of them may be in the file.
+    def write(self, buffers: Sequence[Buffer], trailer: Buffer = b"") -> None:
+        """Append all buffers completely, in order, and then `trailer`, which the next write replaces. After an error
+        any prefix of them may be in the file.
 
         Written bytes survive a crash of the process, but not a power cut."""
         ...
@@ -76,6 +77,14 @@ class FileSystem(Protocol):
 
     def create(self, path: Path) -> AppendFile:
         """Create a file that must not exist; its entry is durable on return, its content is not."""
+        ...
+
+    def write_over(self, path: Path) -> AppendFile:
+        """Open an existing file and write over its content from the start; it never becomes shorter."""
+        ...
+
+    def rename(self, path: Path, to: Path) -> None:
+        """Rename a file within its directory; durable on return."""
         ...
 
     def read(self, path: Path) -> bytes:
@@ -128,13 +137,20 @@ class LocalFiles:
             _sync_dir(directory.parent)
 
     def create(self, path: Path) -> AppendFile:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             _sync_dir(path.parent)
         except BaseException:
             os.close(fd)
             raise
         return _LocalFile(fd)
+
+    def write_over(self, path: Path) -> AppendFile:
+        return _LocalFile(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
+
+    def rename(self, path: Path, to: Path) -> None:
+        path.rename(to)
+        _sync_dir(to.parent)
 
     def read(self, path: Path) -> bytes:
         return path.read_bytes()
@@ -226,21 +242,30 @@ def _read_pages(fd: int, size: int) -> tuple[bytes, Sequence[ByteRange]]:
 class _LocalFile:
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._position = 0
 
-    def write(self, buffers: Sequence[Buffer]) -> None:
+    def write(self, buffers: Sequence[Buffer], trailer: Buffer = b"") -> None:
+        if trailer:
+            buffers = [*buffers, trailer]
         for start in range(0, len(buffers), _MAX_BUFFERS):
             some = buffers[start : start + _MAX_BUFFERS]
-            written = os.writev(self._fd, some)
-            if written != sum(map(len, some)):
+            size = sum(map(len, some))
+            written = os.pwritev(self._fd, some, self._position)
+            if written != size:
                 self._write_rest(some, written)
+            self._position += size
+        self._position -= len(trailer)
 
     def _write_rest(self, buffers: Sequence[Buffer], written: int) -> None:
         """Write the rest after a partial write: after a signal, or on a full disk, where the next write fails."""
+        position = self._position + written
         for buffer in buffers:
             view = memoryview(buffer)[written:]
             written = max(0, written - len(buffer))
             while view:
-                view = view[os.write(self._fd, view) :]
+                count = os.pwrite(self._fd, view, position)
+                position += count
+                view = view[count:]
 
     def sync(self) -> None:
         _datasync(self._fd)

@@ -90,12 +90,13 @@ async def open_wal(
     seed: int = 0,
     max_group_bytes: int = 1 << 20,
     renew_bytes: int = 1 << 20,
+    spare_files: int = 0,
     **settings: Any,
 ) -> DiskWal:
     return await open_disk_wal(
         root,
         session,
-        WalSettings(**settings),
+        WalSettings(spare_files=spare_files, **settings),
         files=files,
         clock=clock or ManualClock(),
         ids=Ids(random.Random(seed)),

@@ -5,15 +5,16 @@ import random
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from streamhouse.broker.wal.base import Wal
+from streamhouse.broker.wal.base import DamageReport, Wal
+from streamhouse.broker.wal.disk_files import file_name, parse_file_name
 from streamhouse.broker.wal.disk_recovery import DiskWalRecovery
 from streamhouse.broker.wal.disk_wal import INLINE_PAUSE_S, SLOW_WRITE_S, SLOW_WRITES, STALLED_WRITE_S
 from streamhouse.errors import AppendFailed, Misconfigured, Overloaded
-from streamhouse.format.wal_file import FILE_HEADER_BYTES, WalEntry
+from streamhouse.format.wal_file import ENTRY_HEADER_BYTES, FILE_HEADER_BYTES, WalEntry
 from streamhouse.model.names import Epoch, PartitionId, SessionId
 from tests.broker.wal.support import (
     CLICKS,
@@ -608,6 +609,105 @@ async def test_a_file_that_can_not_be_removed_is_tried_again(
     await wal.aclose(remove=True)
 
 
+# --- recycled files
+
+
+async def test_a_flushed_file_is_written_over_by_a_later_one(files: SimFiles) -> None:
+    wal = await open_wal(files, fsync="always", renew_bytes=1, spare_files=1)
+    await wal.append([entry(0, b"old" * 1000)])
+    await wal.truncate(flushed(orders=1))
+    assert files.list(ROOT / SESSION) == ["00000000000000000000.spare", "lock"]
+    await wal.append([entry(1, b"new")])
+    await wal.append([entry(2, b"newer")])
+    assert files.list(ROOT / SESSION) == ["00000000000000000001.wal", "lock"]
+    after = files.kill()
+    async with DiskWalRecovery(ROOT, after).read(SESSION) as reading:
+        assert [plain(each) async for each in reading.entries()] == [entry(1, b"new"), entry(2, b"newer")]
+        assert reading.damage == DamageReport(files=1, entries=2)
+
+
+async def test_no_more_files_are_kept_than_allowed_and_none_that_is_much_too_large(files: SimFiles) -> None:
+    wal = await open_wal(files, fsync="never", file_bytes=20_000, spare_files=2)
+    for offset in range(60):
+        await wal.append([entry(offset, bytes(4000))])
+    await wal.append([entry(60, bytes(100_000))])
+    await wal.append([entry(61)])
+    await wal.truncate(flushed(orders=61))
+    spares = [name for name in files.list(ROOT / SESSION) if name.endswith(".spare")]
+    assert len(spares) == 2
+    assert all(files.size(ROOT / SESSION / name) <= 20_000 for name in spares)
+    assert wal_files(files) == [file_name(parse_file_name(name) or 0) for name in wal_files(files)][-1:]
+    await wal.aclose(remove=True)
+    assert files.list(ROOT) == []
+
+
+async def test_files_that_wait_to_be_renamed_count_as_kept() -> None:
+    resume = Checkpoint("rename")
+    files = SimFiles(random.Random(1), slow=resume)
+    wal = await open_wal(files, fsync="interval", renew_bytes=1, spare_files=1)
+    await wal.append([entry(0)])
+    first = asyncio.create_task(wal.truncate(flushed(orders=1)))
+    await until(resume.reached)
+    await wal.append([entry(1)])
+    await wal.truncate(flushed(orders=2))
+    resume.open()
+    await first
+    assert [name for name in files.list(ROOT / SESSION) if name != "lock"] == ["00000000000000000000.spare"]
+    await wal.aclose(remove=True)
+
+
+async def test_a_recycled_file_to_which_nothing_was_written_is_no_damage(files: SimFiles) -> None:
+    wal = await open_wal(files, fsync="always", renew_bytes=1, spare_files=1)
+    await wal.append([entry(0)])
+    await wal.truncate(flushed(orders=1))
+    files.rename(ROOT / SESSION / "00000000000000000000.spare", ROOT / SESSION / "00000000000000000001.wal")
+    async with DiskWalRecovery(ROOT, files.kill()).read(SESSION) as reading:
+        assert [plain(each) async for each in reading.entries()] == []
+        assert reading.damage == DamageReport(files=1)
+
+
+async def test_damage_in_a_recycled_file_is_not_taken_for_its_end(files: SimFiles) -> None:
+    wal = await open_wal(files, fsync="always", renew_bytes=1, spare_files=1)
+    await wal.append([entry(0, bytes(9000))])
+    await wal.truncate(flushed(orders=1))
+    for offset in range(1, 6):
+        await wal.append([entry(offset)])
+    path = ROOT / SESSION / "00000000000000000001.wal"
+    data = bytearray(files.read(path))
+    data[FILE_HEADER_BYTES + 2 * (ENTRY_HEADER_BYTES + 5)] ^= 1
+    after = files.kill()
+    after.overwrite(path, bytes(data))
+    async with DiskWalRecovery(ROOT, after).read(SESSION) as reading:
+        assert [each.base async for each in reading.entries()] == [1, 2, 4, 5]
+        assert (reading.damage.skipped, reading.damage.cut, reading.damage.losses) == (1, 0, 1)
+
+
+@pytest.mark.parametrize("fsync", POLICIES)
+@pytest.mark.parametrize("seed", range(scaled(quick=15, nightly=300)))
+async def test_a_kill_loses_nothing_of_files_that_are_written_over(seed: int, fsync: str) -> None:
+    run = await _run_until_cut(seed, fsync, power=False, spare_files=2)
+    async with DiskWalRecovery(ROOT, run.after).read(SESSION) as reading:
+        result = [plain(each) async for each in reading.entries()]
+        assert (reading.damage.skipped, reading.damage.cut, reading.damage.losses) == (0, 0, 0)
+    assert [e for e in run.appended if e in result] == result
+    assert [e for e in run.acked if e.end > run.flushed and e not in result] == []
+
+
+@pytest.mark.parametrize("seed", range(scaled(quick=50, nightly=750)))
+async def test_a_power_cut_loses_nothing_synced_of_files_that_are_written_over(seed: int) -> None:
+    run = await _run_until_cut(seed, "always", power=True, spare_files=2)
+    result = await read_all(run.after)
+    assert [e for e in run.appended if e in result] == result
+    assert [e for e in run.acked if e.end > run.flushed and e not in result] == []
+
+
+@pytest.mark.parametrize("seed", range(scaled(quick=20, nightly=300)))
+async def test_a_power_cut_never_brings_back_what_a_file_contained_before(seed: int) -> None:
+    run = await _run_until_cut(seed, "interval", power=True, spare_files=2)
+    result = await read_all(run.after)
+    assert [e for e in run.appended if e in result] == result
+
+
 # --- closing
 
 
@@ -652,26 +752,26 @@ async def test_closing_waits_for_a_removal_whose_caller_gave_up() -> None:
 
 @pytest.mark.parametrize("seed", range(scaled(quick=50, nightly=750)))
 async def test_what_was_acked_survives_a_power_cut_when_every_group_is_synced(seed: int) -> None:
-    acked, appended, after = await _run_until_cut(seed, "always", power=True)
-    result = await read_all(after)
-    assert [e for e in result if e in acked] == acked
-    assert [e for e in appended if e in result] == result
+    run = await _run_until_cut(seed, "always", power=True)
+    result = await read_all(run.after)
+    assert [e for e in result if e in run.acked] == run.acked
+    assert [e for e in run.appended if e in result] == result
 
 
 @pytest.mark.parametrize("fsync", POLICIES)
 @pytest.mark.parametrize("seed", range(scaled(quick=10, nightly=150)))
 async def test_what_was_acked_survives_a_kill_under_every_policy(seed: int, fsync: str) -> None:
-    acked, appended, after = await _run_until_cut(seed, fsync, power=False)
-    result = await read_all(after)
-    assert result[: len(acked)] == acked
-    assert result == appended[: len(result)]
+    run = await _run_until_cut(seed, fsync, power=False)
+    result = await read_all(run.after)
+    assert result[: len(run.acked)] == run.acked
+    assert result == run.appended[: len(result)]
 
 
 @pytest.mark.parametrize("seed", range(scaled(quick=20, nightly=300)))
 async def test_what_a_power_cut_leaves_of_unsynced_entries_is_never_wrong(seed: int) -> None:
-    _, appended, after = await _run_until_cut(seed, "interval", power=True)
-    result = await read_all(after)
-    assert [e for e in appended if e in result] == result
+    run = await _run_until_cut(seed, "interval", power=True)
+    result = await read_all(run.after)
+    assert [e for e in run.appended if e in result] == result
 
 
 class Cut:
@@ -684,7 +784,7 @@ class Cut:
         self.after: SimFiles | None = None
 
     def __call__(self, what: str) -> None:
-        if what in ("create", "write", "sync") and self._chance.random() < 0.03:
+        if what in ("create", "write", "sync", "rename", "write_over") and self._chance.random() < 0.03:
             self.now()
 
     def now(self) -> SimFiles:
@@ -694,15 +794,29 @@ class Cut:
         return self.after
 
 
-async def _run_until_cut(seed: int, fsync: str, *, power: bool) -> tuple[list[WalEntry], list[WalEntry], SimFiles]:
-    """Append for a while, now and then letting time pass, and die in the middle: acked, appended, the disk after it."""
+class Run(NamedTuple):
+    """What was appended and acknowledged until the process died, and the disk after it."""
+
+    appended: list[WalEntry]
+    acked: list[WalEntry]
+    flushed: int
+    after: SimFiles
+
+
+async def _run_until_cut(seed: int, fsync: str, *, power: bool, spare_files: int | None = None) -> Run:
+    """Append for a while, now and then letting time pass, and die in the middle. With `spare_files`, some entries are
+    flushed meanwhile."""
     run_inline()
     chance = random.Random(seed)
     cut, clock = Cut(chance, power=power), ManualClock()
-    file_bytes = chance.choice([9000, 12_000, 1 << 20])
-    wal = await open_wal(cut.files, fsync=fsync, clock=clock, file_bytes=file_bytes, seed=seed)
+    file_bytes = chance.choice([9000, 12_000, 1 << 20] if spare_files is None else [9000, 12_000])
+    wal = await open_wal(
+        cut.files, fsync=fsync, clock=clock, file_bytes=file_bytes, seed=seed, spare_files=spare_files or 0
+    )
     appended: list[WalEntry] = []
     commits: list[asyncio.Future[None]] = []
+    truncations: list[asyncio.Task[None]] = []
+    flushed_end = 0
     for _ in range(chance.randrange(60)):
         sizes = chance.choices([0, 10, 700, 3000], k=chance.randint(1, 3))
         some = [entry(len(appended) + n, chance.randbytes(size)) for n, size in enumerate(sizes)]
@@ -712,11 +826,16 @@ async def _run_until_cut(seed: int, fsync: str, *, power: bool) -> tuple[list[Wa
             await asyncio.sleep(0)
         if chance.random() < 0.1:
             await clock.advance(0.1)
+        if spare_files is not None and chance.random() < 0.2 and cut.after is None:
+            acked = [commit.done() and commit.exception() is None for commit in commits]
+            flushed_end = max(flushed_end, chance.randint(0, (*acked, False).index(False)))
+            truncations.append(asyncio.create_task(wal.truncate(flushed(orders=flushed_end))))
     after = cut.now()
-    acked = [e for e, commit in zip(appended, commits, strict=True) if commit.done() and commit.exception() is None]
+    acks = [e for e, commit in zip(appended, commits, strict=True) if commit.done() and commit.exception() is None]
     with suppress(AppendFailed):
         await wal.aclose(remove=False)
-    return acked, appended, after
+    await asyncio.gather(*truncations)
+    return Run(appended, acks, flushed_end, after)
 
 
 def wal_files(files: SimFiles) -> list[str]:

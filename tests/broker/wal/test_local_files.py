@@ -141,17 +141,27 @@ async def test_a_log_whose_owner_lives_is_not_dead(files: FileSystem, tmp_path: 
     assert await wals.dead_sessions(OTHER) == [SESSION]
 
 
+@pytest.mark.parametrize("spare_files", [0, 2])
 @pytest.mark.parametrize("fsync", ["always", "interval", "never"])
-async def test_the_log_works_on_a_real_disk(files: FileSystem, tmp_path: Path, fsync: str) -> None:
+async def test_the_log_works_on_a_real_disk(files: FileSystem, tmp_path: Path, fsync: str, spare_files: int) -> None:
     root = tmp_path / "data" / "wal"
     wal = await open_wal(
-        files, root=root, fsync=fsync, fsync_interval_ms=1, file_bytes=40_000, clock=SystemClock(), renew_bytes=1
+        files,
+        root=root,
+        fsync=fsync,
+        fsync_interval_ms=1,
+        file_bytes=40_000,
+        clock=SystemClock(),
+        renew_bytes=1,
+        spare_files=spare_files,
     )
     for offset in range(200):
         await wal.append([entry(offset, bytes(1000)), entry(offset, b"", CLICKS)])
         if offset % 20 == 19:
             await wal.truncate(flushed(orders=offset - 9, clicks=offset + 1))
-    assert wal.size_bytes == sum(path.stat().st_size for path in (root / SESSION).glob("*.wal"))
+    stored = sum(path.stat().st_size for path in (root / SESSION).glob("*.wal"))
+    assert wal.size_bytes <= stored if spare_files else wal.size_bytes == stored
+    assert len(list((root / SESSION).glob("*.spare"))) <= spare_files
     await wal.aclose(remove=False)
     results = [e.base for e in await read_all(files, root=root) if e.partition != CLICKS]
     assert results == list(range(results[0], 200))

@@ -18,6 +18,8 @@ from streamhouse.stores.local_files import AppendFile, FileSystem, Lock
 LOCK_NAME: Final = "lock"
 _SESSION: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 _FILE_NAME: Final = re.compile(r"([0-9]{20})\.wal")
+_LARGEST_SPARE: Final = 2
+"""Times `wal.file_bytes`: larger files, of single large appends, are removed."""
 
 
 def is_session_name(name: str) -> bool:
@@ -41,6 +43,11 @@ def parse_file_name(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def spare_name(sequence: int) -> str:
+    """The name of a file whose content is not needed any more. Readers of a log ignore it."""
+    return f"{sequence:020d}.spare"
+
+
 class FileEncryption(NamedTuple):
     """How the batches of a file are encrypted."""
 
@@ -52,12 +59,20 @@ class FileEncryption(NamedTuple):
 class WalFile:
     """One file of the log, from the moment an append is planned for it."""
 
-    __slots__ = ("encryption", "ends", "groups", "handle", "is_gone", "mark", "sequence", "size_bytes")
+    __slots__ = ("encryption", "ends", "groups", "handle", "is_gone", "mark", "sequence", "size_bytes", "spare")
 
-    def __init__(self, sequence: int, mark: bytes, encryption: "FileEncryption | None" = None) -> None:
+    def __init__(
+        self,
+        sequence: int,
+        mark: bytes,
+        encryption: "FileEncryption | None" = None,
+        spare: str | None = None,
+    ) -> None:
         self.sequence = sequence
         self.mark = mark
         self.encryption = encryption
+        self.spare = spare
+        """The file to write over; None: a new one is created."""
         self.size_bytes = FILE_HEADER_BYTES
         self.ends: dict[PartitionId, int] = {}
         """Highest unflushed end per partition; empty when the file is not needed any more."""
@@ -82,14 +97,20 @@ class WalFileSet:
         renew_bytes: int,
         new_mark: Callable[[], bytes],
         encrypt: Callable[[int], FileEncryption] | None = None,
+        max_spares: int = 0,
     ) -> None:
         self._encrypt = encrypt
+        self._max_spares = max_spares
         self._file_bytes = file_bytes
         self._renew_bytes = renew_bytes
         self._new_mark = new_mark
         self._next_sequence = 0
         self.files: list[WalFile] = []
         self.active: WalFile | None = None
+        self._spares: list[str] = []
+        """Names of files that the next ones are written over."""
+        self._promised_spares = 0
+        """Those chosen, but not renamed yet."""
 
     @property
     def size_bytes(self) -> int:
@@ -105,7 +126,8 @@ class WalFileSet:
         ):
             return active
         encryption = self._encrypt(self._next_sequence) if self._encrypt is not None else None
-        self.active = active = WalFile(self._next_sequence, self._new_mark(), encryption)
+        spare = self._spares.pop() if self._spares else None
+        self.active = active = WalFile(self._next_sequence, self._new_mark(), encryption, spare)
         self._next_sequence += 1
         self.files.append(active)
         return active
@@ -122,6 +144,20 @@ class WalFileSet:
             self.active = None
         self.files = [file for file in self.files if file not in dropped]
         return dropped
+
+    def choose_spares(self, dropped: Sequence[WalFile]) -> list[WalFile]:
+        """Which of these unneeded files to keep for reuse. Writing over a file costs a fraction of writing a new one,
+        whose pages and disk blocks must be allocated."""
+        allowed = [file for file in dropped if file.size_bytes <= _LARGEST_SPARE * self._file_bytes]
+        chosen = allowed[: max(0, self._max_spares - len(self._spares) - self._promised_spares)]
+        self._promised_spares += len(chosen)
+        return chosen
+
+    def settle_spares(self, chosen: Sequence[WalFile], *, renamed: bool) -> None:
+        """The chosen files have their new names, or not."""
+        self._promised_spares -= len(chosen)
+        if renamed:
+            self._spares += [spare_name(file.sequence) for file in chosen]
 
     def _is_unneeded(self, file: WalFile) -> bool:
         if file.ends or file.groups:

@@ -175,6 +175,8 @@ class DiskWalReader:
         self._damage = replace(self._damage, unreadable_bytes=self._damage.unreadable_bytes + unreadable)
         view = memoryview(data)
         header = decode_file_header(view)
+        if header is not None and self._is_unwritten(name, header):
+            return
         scanned = scan(view, header, await self._cipher(name, header))
         while some := await _in_thread(lambda: list(islice(scanned, _ENTRIES_AT_A_TIME))):
             self._damage = _add(self._damage, name, some)
@@ -183,6 +185,11 @@ class DiskWalReader:
                     yield item.entry
                 elif _is_loss(item, holes):
                     self._damage = replace(self._damage, losses=self._damage.losses + 1)
+
+    def _is_unwritten(self, name: str, header: FileHeader) -> bool:
+        """Whether this is a recycled file that got its name, but nothing that was written to it since is durable."""
+        sequence = parse_file_name(name)
+        return header.session == self._session and sequence is not None and sequence > header.sequence
 
     async def _cipher(self, name: str, header: FileHeader | None) -> EntryCipher | None:
         """What decrypts the file; None if it isn't encrypted. Raises `DataKeyUnavailable`."""

@@ -33,6 +33,7 @@ from streamhouse.broker.wal.disk_files import (
     lock_directory,
     remove_directory,
     session_dir,
+    spare_name,
     sync_and_close,
 )
 from streamhouse.clock import Clock, Ids
@@ -45,12 +46,13 @@ from streamhouse.format.wal_file import (
     VERSION,
     FileHeader,
     WalEntry,
+    encode_end,
     encode_entry,
     encode_file_header,
 )
 from streamhouse.model.names import PartitionId, SessionId
 from streamhouse.stores.encryption.data_keys import DataKeys
-from streamhouse.stores.local_files import FileSystem, Lock
+from streamhouse.stores.local_files import AppendFile, FileSystem, Lock
 
 log: Final = logging.getLogger(__name__)
 
@@ -77,6 +79,8 @@ class DiskWalSettings(Protocol):
     @property
     def file_bytes(self) -> int: ...
     @property
+    def spare_files(self) -> int: ...
+    @property
     def max_pending_bytes(self) -> int: ...
     @property
     def inline_bytes(self) -> int: ...
@@ -85,7 +89,7 @@ class DiskWalSettings(Protocol):
 class _Group:
     """Appends that are written and acknowledged together."""
 
-    __slots__ = ("buffers", "commit", "entries", "file", "size_bytes")
+    __slots__ = ("buffers", "commit", "end_position", "entries", "file", "size_bytes")
 
     def __init__(self, file: WalFile, commit: GroupCommit) -> None:
         self.file = file
@@ -94,6 +98,12 @@ class _Group:
         self.entries: list[tuple[WalEntry, int]] = []
         """With their positions; only of files that the worker encrypts."""
         self.size_bytes = 0
+        self.end_position = 0
+        """Where the group ends in its file."""
+
+    def end(self) -> bytes:
+        """What is written behind the group, until the next one: the end of a recycled file."""
+        return b"" if self.file.spare is None else encode_end(mark=self.file.mark, position=self.end_position)
 
 
 class DiskWal:
@@ -133,6 +143,7 @@ class DiskWal:
             renew_bytes=min(renew_bytes, settings.file_bytes),
             new_mark=lambda: bytes.fromhex(ids.token())[:MARK_BYTES],
             encrypt=self._encrypt_file if keys is not None else None,
+            max_spares=settings.spare_files,
         )
         self._queue: deque[_Group] = deque()
         self._queued_bytes = 0
@@ -244,7 +255,7 @@ class DiskWal:
             position += self._entry_bytes + len(batch)
             if end > ends.get(partition, -1):
                 ends[partition] = end
-        file.size_bytes = position
+        file.size_bytes = group.end_position = position
         group.size_bytes += position - start
 
     def _encrypt_file(self, sequence: int) -> FileEncryption:
@@ -285,7 +296,7 @@ class DiskWal:
         assert group.file.handle is not None
         began = self._clock.monotonic()
         try:
-            group.file.handle.write(group.buffers)
+            group.file.handle.write(group.buffers, group.end())
         except Exception as error:  # noqa: BLE001 - as in the worker, whatever it is ends the log
             self._finish_group(group, error)
             return
@@ -316,11 +327,19 @@ class DiskWal:
             for entry, position in group.entries:
                 group.buffers += encode_entry(entry, mark=file.mark, position=position, cipher=file.encryption.cipher)
         if file.handle is None:
-            file.handle = self._files.create(self._directory / file.name)
+            file.handle = self._open_file(file)
             group.buffers.insert(0, encode_file_header(_header_of(file, self._session)))
-        file.handle.write(group.buffers)
+        file.handle.write(group.buffers, group.end())
         if self._settings.fsync == "always":
             file.handle.sync()
+
+    def _open_file(self, file: WalFile) -> AppendFile:
+        path = self._directory / file.name
+        if file.spare is None:
+            return self._files.create(path)
+        # The new name first: a file that is cut off from its old name is never read as what it was.
+        self._files.rename(self._directory / file.spare, path)
+        return self._files.write_over(path)
 
     def _written(self, group: _Group, job: asyncio.Future[None]) -> None:
         self._job = self._writing = None
@@ -388,25 +407,33 @@ class DiskWal:
         if self._ending.is_closing or not (dropped or self._leftover):
             return
         to_close = [file for file in dropped if self._let_go(file)]
-        names, self._leftover = [*self._leftover, *(file.name for file in dropped)], []
-        removal = self._loop.create_task(self._remove_registered(to_close, names), name="wal-remove")
+        spares = self._ledger.choose_spares(dropped)
+        names = [*self._leftover, *(file.name for file in dropped if file not in spares)]
+        self._leftover = []
+        removal = self._loop.create_task(self._remove_registered(to_close, names, spares), name="wal-remove")
         self._removals.append(removal)
-        removal.add_done_callback(partial(self._removed, names))
+        removal.add_done_callback(partial(self._removed, names, spares))
         await asyncio.wait((removal,))
 
-    async def _remove_registered(self, to_close: Sequence[WalFile], names: Sequence[str]) -> None:
+    async def _remove_registered(
+        self, to_close: Sequence[WalFile], names: Sequence[str], spares: Sequence[WalFile]
+    ) -> None:
         try:
             await self._before_removal()
         except BaseException:
-            await self._loop.run_in_executor(self._executor, self._remove, to_close, ())
+            await self._loop.run_in_executor(self._executor, self._remove, to_close, (), ())
             raise
-        await self._loop.run_in_executor(self._executor, self._remove, to_close, names)
+        await self._loop.run_in_executor(self._executor, self._remove, to_close, names, spares)
 
-    def _removed(self, names: list[str], removal: asyncio.Future[None]) -> None:
+    def _removed(self, names: list[str], spares: Sequence[WalFile], removal: asyncio.Future[None]) -> None:
         self._removals.remove(removal)
-        if (error := _error_of(removal)) is not None:
+        error = _error_of(removal)
+        self._ledger.settle_spares(spares, renamed=error is None)
+        if error is not None:
             # A remaining file is harmless, so the log continues; the next call retries.
             self._leftover += names
+            for file in spares:
+                self._leftover += [file.name, spare_name(file.sequence)]
             log.warning("wal files not removed", extra={"session": self._session, "files": names, "why": str(error)})
 
     def _let_go(self, file: WalFile) -> bool:
@@ -421,10 +448,13 @@ class DiskWal:
         self._dirty.set()
         return False
 
-    def _remove(self, to_close: Sequence[WalFile], names: Sequence[str]) -> None:
+    def _remove(self, to_close: Sequence[WalFile], names: Sequence[str], spares: Sequence[WalFile]) -> None:
         for file in to_close:
             close_file(file)
-        self._files.remove(self._directory, names)
+        for file in spares:
+            self._files.rename(self._directory / file.name, self._directory / spare_name(file.sequence))
+        if names:
+            self._files.remove(self._directory, names)
 
     async def aclose(self, *, remove: bool) -> None:
         if self._ending.is_closing:

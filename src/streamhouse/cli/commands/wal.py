@@ -60,10 +60,11 @@ def inspect(path: Annotated[Path, typer.Argument(metavar="PATH", show_default=Fa
 
 
 def wal_files(path: Path) -> list[Path]:
-    """Return the file itself, or every non-empty file below a folder (lock files are empty)."""
+    """Return the file itself, or every non-empty file below a folder (lock files are empty), without spare files, which
+    are flushed."""
     if not path.is_dir():
         return [path]
-    return sorted(file for file in path.rglob("*") if file.is_file() and file.stat().st_size)
+    return sorted(f for f in path.rglob("*") if f.is_file() and f.stat().st_size and f.suffix != ".spare")
 
 
 def _file_json(file: Path, summary: "FileSummary") -> dict[str, object]:
