@@ -32,5 +32,5 @@ class ActiveConnections:
                         Schedule(seconds=plan.latency_s, rate_per_s=RATE_PER_S)
                     )
                     value = (peer.cpu_s() - before_s) / waits.count * 1e6
-                yield from waits.answers(label)
+                yield from waits.responses(label)
                 yield Reading(scenario=label, metric="cpu per request", value=value)

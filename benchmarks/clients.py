@@ -49,13 +49,13 @@ def run_workers(
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(WORKERS)
     ]
     try:
-        cpu_s, answers = _start_together(peer, workers, settle_s=settle_s)
+        cpu_s, responses = _start_together(peer, workers, settle_s=settle_s)
     finally:
         for worker in workers:
             worker.kill()
             worker.communicate()
-    records = sum(answer["records"] for answer in answers)
-    rate = sum(answer["records"] / answer["wall_s"] for answer in answers)
+    records = sum(response["records"] for response in responses)
+    rate = sum(response["records"] / response["wall_s"] for response in responses)
     gigabytes = records * load.record_bytes / 1e9
     scenario = f"{role} {load}"
     return [
@@ -75,5 +75,5 @@ def _start_together(
         assert worker.stdin is not None
         worker.stdin.write("go\n")
         worker.stdin.flush()
-    answers = [json.loads(worker.communicate(timeout=ANSWER_TIMEOUT_S)[0]) for worker in workers]
-    return process.cpu_s_when_quiet(peer.pid, max_wait_s=settle_s) - cpu_s, answers
+    responses = [json.loads(worker.communicate(timeout=ANSWER_TIMEOUT_S)[0]) for worker in workers]
+    return process.cpu_s_when_quiet(peer.pid, max_wait_s=settle_s) - cpu_s, responses

@@ -66,12 +66,12 @@ class Readers:
         return moved
 
 
-def _read(answer: Connection, peer: Peer, topic_name: str, ends: list[int], seconds: float) -> None:
-    answer.send(blaster.consume(peer, topic_name, ends, bytes_wanted=NO_LIMIT, max_s=seconds))
+def _read(response: Connection, peer: Peer, topic_name: str, ends: list[int], seconds: float) -> None:
+    response.send(blaster.consume(peer, topic_name, ends, bytes_wanted=NO_LIMIT, max_s=seconds))
 
 
 def _acks(peer: Peer, topic_name: str, label: str, plan: Plan) -> Iterator[Answer]:
     request = one_record(topic_name, acks=-1).request
     with peer.connect() as connection:
         waits = PacedLoad([connection], [request]).run(Schedule(seconds=plan.latency_s, rate_per_s=RATE_PER_S))
-    yield from waits.answers(f"{label}, {RATE_PER_S:,}/s")
+    yield from waits.responses(f"{label}, {RATE_PER_S:,}/s")

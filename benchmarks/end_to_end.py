@@ -31,7 +31,7 @@ class EndToEnd:
         for name, seconds in (("end-to-end-warm-up", PACED_WARM_UP_S), ("end-to-end", plan.latency_s)):
             with topic(peer, name, 1), peer.connect() as producer, peer.connect() as consumer:
                 waits_s = Tail(producer, consumer, name).follow(Schedule(seconds=seconds))
-        yield from Histogram(waits_s).answers(f"produce to consume, {RATE_PER_S:,}/s")
+        yield from Histogram(waits_s).responses(f"produce to consume, {RATE_PER_S:,}/s")
 
 
 class Tail:

@@ -66,6 +66,6 @@ def paced(peer: Peer, shots: list[Shot], label: str, *, rate_per_s: float, secon
         before_s = peer.cpu_s()
         load = PacedLoad(connections, [each.request for each in shots])
         waits = load.run(Schedule(seconds=seconds, rate_per_s=max(1, round(rate_per_s))))
-    yield from waits.answers(label)
+    yield from waits.responses(label)
     value = (peer.cpu_s() - before_s) / (waits.count * shots[0].bytes / 1e9)
     yield Reading(scenario=label, metric="cpu", value=value)

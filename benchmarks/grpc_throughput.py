@@ -184,8 +184,8 @@ def fetched(total: int) -> Work:
         done = offset = 0
         while time.perf_counter() < until:
             position = pb.Position(topic="bench-read", partition=0, offset=offset)
-            answer = await call(pb.FetchRequest(positions=[position]).SerializeToString())
-            reached = pb.FetchResponse.FromString(answer).partitions[0].next_offset
+            response = await call(pb.FetchRequest(positions=[position]).SerializeToString())
+            reached = pb.FetchResponse.FromString(response).partitions[0].next_offset
             done += reached - offset
             offset = reached if reached < total else 0
         return done

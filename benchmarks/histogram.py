@@ -48,7 +48,7 @@ class Histogram:
                 seen += self._buckets[bucket]
             yield longest_s(bucket)
 
-    def answers(self, scenario: str) -> Iterator[Answer]:
+    def responses(self, scenario: str) -> Iterator[Answer]:
         """The percentiles and the curve of a measure."""
         if not self.count:
             raise ValueError(f"nothing was answered; scenario={scenario}")

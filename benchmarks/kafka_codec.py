@@ -50,10 +50,10 @@ def samples() -> list[tuple[Message, int]]:
     produce = ProduceRequest(
         acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name=TOPIC, partition_data=produced)]
     )
-    answer = ProduceResponse(responses=[TopicProduceResponse(name=TOPIC, partition_responses=acked)])
+    response = ProduceResponse(responses=[TopicProduceResponse(name=TOPIC, partition_responses=acked)])
     fetch = FetchRequest(max_wait_ms=500, topics=[FetchTopic(topic=TOPIC, topic_id=TOPIC_ID, partitions=wanted)])
     blocks = FetchResponse(responses=[FetchableTopicResponse(topic=TOPIC, topic_id=TOPIC_ID, partitions=fetched)])
-    before_and_after = [(produce, 8, 11), (answer, 8, 11), (fetch, 11, 13), (blocks, 11, 13)]
+    before_and_after = [(produce, 8, 11), (response, 8, 11), (fetch, 11, 13), (blocks, 11, 13)]
     return [(message, version) for message, *versions in before_and_after for version in versions]
 
 

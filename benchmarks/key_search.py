@@ -127,8 +127,8 @@ def page(http: httpx.Client, topic: str) -> None:
     """What the console asks for when it shows the newest records of a partition."""
     [state] = http.get(f"/v1/topics/{topic}/partitions").raise_for_status().json()["partitions"]
     query = {"offset": state["high_watermark"] - PAGE_RECORDS, "limit": PAGE_RECORDS}
-    answer = http.get(f"/v1/topics/{topic}/partitions/0/records", params=query).raise_for_status()
-    assert len(answer.json()["records"]) == PAGE_RECORDS, answer.text[:300]
+    response = http.get(f"/v1/topics/{topic}/partitions/0/records", params=query).raise_for_status()
+    assert len(response.json()["records"]) == PAGE_RECORDS, response.text[:300]
 
 
 def timed(act: Callable[[], object]) -> float:

@@ -115,8 +115,8 @@ def page(http: httpx.Client, topic: str, share: float) -> None:
     [state] = http.get(f"/v1/topics/{topic}/partitions").raise_for_status().json()["partitions"]
     offset = round(share * (state["high_watermark"] - 1)) - (PAGE_RECORDS if share == 1.0 else 0)
     query = {"offset": offset, "limit": PAGE_RECORDS}
-    answer = http.get(f"/v1/topics/{topic}/partitions/0/records", params=query).raise_for_status()
-    assert len(answer.json()["records"]) == PAGE_RECORDS, answer.text[:300]
+    response = http.get(f"/v1/topics/{topic}/partitions/0/records", params=query).raise_for_status()
+    assert len(response.json()["records"]) == PAGE_RECORDS, response.text[:300]
 
 
 def measure(gigabytes: float, pages: int) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class ProduceLatency:
                 request = one_record(name, acks=acks).request
                 produce_at_a_rate(connection, request, Schedule(seconds=PACED_WARM_UP_S))
                 waits_s = produce_at_a_rate(connection, request, Schedule(seconds=plan.latency_s))
-                yield from Histogram(waits_s).answers(f"ack, acks={label}, {RATE_PER_S:,}/s")
+                yield from Histogram(waits_s).responses(f"ack, acks={label}, {RATE_PER_S:,}/s")
 
 
 def produce_at_a_rate(connection: Connection, request: bytes, schedule: Schedule) -> list[float]:

@@ -78,8 +78,8 @@ def ask(agent: LiveAgent, path: str, body: object | None = None) -> Any:
     data = None if body is None else msgspec.json.encode(body)
     request = urllib.request.Request(f"http://{agent.http}{path}", data=data)
     request.add_header("content-type", "application/json")
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return answer.read()
+    with urllib.request.urlopen(request, timeout=60) as response:
+        return response.read()
 
 
 def fill(agent: LiveAgent, plan: Plan) -> None:

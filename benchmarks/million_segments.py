@@ -259,10 +259,10 @@ async def expiry(dependencies: Dependencies, log: Log, times: Times, name: str, 
 
 
 def _answer(configs: Mapping[TopicId, TopicConfig]) -> Callable[[], Awaitable[Mapping[TopicId, TopicConfig]]]:
-    async def answer() -> Mapping[TopicId, TopicConfig]:
+    async def respond() -> Mapping[TopicId, TopicConfig]:
         return configs
 
-    return answer
+    return respond
 
 
 class FixedClock(SystemClock):

@@ -130,9 +130,9 @@ ERROR: Final = struct.Struct(">h")
 INT32: Final = struct.Struct(">i")
 
 
-def first_offsets(answer: memoryview) -> list[int]:
+def first_offsets(response: memoryview) -> list[int]:
     """The base offset of each partition of a Produce answer; raises when one was refused."""
-    reader = Reader(answer, 5)
+    reader = Reader(response, 5)
     offsets = []
     for _ in range(reader.uvarint() - 1):
         reader.chunk()
@@ -149,9 +149,9 @@ def first_offsets(answer: memoryview) -> list[int]:
     return offsets
 
 
-def fetched(answer: memoryview) -> list[Fetched]:
+def fetched(response: memoryview) -> list[Fetched]:
     """What a Fetch answer brought, batch headers read and records left unopened."""
-    reader = Reader(answer, 5)
+    reader = Reader(response, 5)
     _, error, _ = reader.unpack(FETCH_HEAD)
     if error:
         raise BrokerRefused(f"fetch refused; error_code={error}")

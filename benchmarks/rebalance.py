@@ -47,8 +47,8 @@ def request(api: int, body: bytes) -> bytes:
 class Cursor:
     """A cursor over an answer without tags, behind its correlation id and throttle time."""
 
-    def __init__(self, answer: memoryview) -> None:
-        self._answer, self._at = answer, 8
+    def __init__(self, response: memoryview) -> None:
+        self._answer, self._at = response, 8
 
     def int16(self) -> int:
         return int.from_bytes(self._take(2), "big", signed=True)

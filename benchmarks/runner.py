@@ -82,11 +82,11 @@ class Runner:
 
     def _ask(self, measure: Measure, peer: Peer, turn: Turn) -> None:
         try:
-            for answer in measure.ask(peer, self._plan):
-                if isinstance(answer, Curve):
-                    self._keep_curve(measure.name, answer, turn)
+            for response in measure.ask(peer, self._plan):
+                if isinstance(response, Curve):
+                    self._keep_curve(measure.name, response, turn)
                 else:
-                    self._keep("footprint" if answer.metric == "memory" else measure.name, answer, turn)
+                    self._keep("footprint" if response.metric == "memory" else measure.name, response, turn)
         except FAILURES as error:
             self.notes.append(f"{turn.peer} failed in {measure.name}: {type(error).__name__}: {error}")
 

@@ -55,8 +55,8 @@ async def over_http(peer: StreamHousePeer, name: str, value: bytes) -> AsyncIter
     path, headers = f"/v1/topics/{name}/records", {"content-type": "text/plain"}
     async with httpx.AsyncClient(base_url=f"http://{HOST}:{peer.http_port}", timeout=30) as client:
         tail = client.stream("GET", path, params={"from": "earliest"}, headers={"accept": "text/event-stream"})
-        async with tail as answer:
-            lines = answer.aiter_lines()
+        async with tail as response:
+            lines = response.aiter_lines()
 
             async def read() -> None:
                 async for line in lines:

@@ -113,8 +113,8 @@ def test_an_agent_at_work_never_blocks_its_loop(watched: LiveAgent, tmp_path: Pa
             trickle(agent, topic, 10, partitions=partitions)
         assert len(asyncio.run(consumed(agent, "orders", 30))) == 30
         for path in PAGES:
-            with urllib.request.urlopen(f"http://{agent.http}{path}", timeout=10) as answer:
-                assert answer.status == 200
+            with urllib.request.urlopen(f"http://{agent.http}{path}", timeout=10) as response:
+                assert response.status == 200
         ask(agent, "/v1/topics/orders", method="DELETE")
         agent.stop()
     result = tmp_path / "found"

@@ -207,28 +207,28 @@ def use_http(evidence: Evidence, agent: Agent) -> None:
     for headers in bad:
         with agent.client(**headers) as client:
             for path in ("/v1/topics", "/v1/users"):
-                answer = client.get(path)
-                assert answer.status_code == 401
-                evidence.add("http", answer.text + str(answer.headers))
+                response = client.get(path)
+                assert response.status_code == 401
+                evidence.add("http", response.text + str(response.headers))
     good = {"authorization": "Basic " + base64.b64encode(f"admin:{password}".encode()).decode()}
     with agent.client(**good) as client:
         for path in (
             "/metrics", "/v1/users", "/v1/keys", "/v1/acls", "/v1/doctor", "/v1/agents", "/v1/pipelines", "/v1/tables",
             "/v1/cluster", "/v1/config", "/health/ready", "/openapi.json", "/v1/topics/__audit/partitions/0/records",
         ):  # fmt: skip
-            answer = client.get(path)
-            evidence.add(f"http {path}", answer.text + str(answer.headers))
+            response = client.get(path)
+            evidence.add(f"http {path}", response.text + str(response.headers))
         inline = f"postgresql://u:{CANARIES['inline password']}@127.0.0.1:1/x"
         columns = [{"name": "id", "type": "BIGINT"}]
         for name, options in (("shop", {"connection": "shop", "table": "orders"}), ("own", {"connection": inline})):
             table = {"connector": "postgresql", "columns": columns, "options": options}
-            answer = client.put(f"/v1/tables/{name}", json=table)
-            assert answer.is_success == (name == "shop"), answer.text
-            evidence.add("http tables", answer.text.replace(inline, ""))  # what was sent may be shown to its sender
+            response = client.put(f"/v1/tables/{name}", json=table)
+            assert response.is_success == (name == "shop"), response.text
+            evidence.add("http tables", response.text.replace(inline, ""))  # what was sent may be shown to its sender
         statement = f"CREATE TABLE x (id BIGINT) WITH (connector = 'postgresql', connection = '{inline}', table = 'x')"
         for path, body in (("/v1/sql", {"sql": statement}), ("/v1/sql/validate", {"text": statement})):
-            answer = client.post(path, json=body)
-            evidence.add("http sql", answer.text.replace(inline, ""))
+            response = client.post(path, json=body)
+            evidence.add("http sql", response.text.replace(inline, ""))
         beat = {"address": "127.0.0.1:1", "token": CANARIES["worker's token"]}
         process = ClusterTokens(CANARIES["cluster secret"], clock=SystemClock()).make(Principal(WORKER, "w-1"))
         path, bearer = "/v1/sql/workers/w-1/heartbeat", {"authorization": f"Bearer {process}"}

@@ -76,27 +76,27 @@ class Asker:
 
     def _keep(self, question: Question) -> None:
         seen: dict[tuple[str, str], int] = {}
-        for answer in question.ask(self._plan):
-            if isinstance(answer, Curve):
+        for response in question.ask(self._plan):
+            if isinstance(response, Curve):
                 self._curves.append(
                     CurveSample(
                         measure=question.name,
-                        scenario=answer.scenario,
+                        scenario=response.scenario,
                         peer=PEER,
                         repetition=0,
-                        quantiles_ms=answer.quantiles_ms,
+                        quantiles_ms=response.quantiles_ms,
                     )
                 )
                 continue
-            key = answer.scenario, answer.metric
+            key = response.scenario, response.metric
             self._samples.append(
                 Sample(
                     measure=question.name,
-                    scenario=answer.scenario,
-                    metric=answer.metric,
+                    scenario=response.scenario,
+                    metric=response.metric,
                     peer=PEER,
                     repetition=seen.get(key, 0),
-                    value=answer.value,
+                    value=response.value,
                 )
             )
             seen[key] = seen.get(key, 0) + 1

@@ -53,4 +53,4 @@ def _waits(bootstrap: str, plan: ClusterPlan, who: str) -> Iterator[Answer]:
         for load, rate_per_s in RATES_PER_S.items():
             schedule = Schedule(seconds=plan.latency_s, rate_per_s=rate_per_s)
             waits_s = produce_at_a_rate(connection, request, schedule)
-            yield from Histogram(waits_s).answers(f"{load}, {who}")
+            yield from Histogram(waits_s).responses(f"{load}, {who}")

@@ -85,6 +85,6 @@ def _paced(
         rate_per_s = max(1, round(bytes_per_s / shots[0].bytes))
         load = PacedLoad(connections, [each.request for each in shots])
         waits = load.run(Schedule(seconds=plan.latency_s, rate_per_s=rate_per_s))
-    yield from waits.answers(scenario)
+    yield from waits.responses(scenario)
     used_s = sum(team.bill().agents.values()) - sum(before.agents.values())
     yield Reading(scenario=scenario, metric="cpu", value=used_s / (waits.count * shots[0].bytes / 1e9))

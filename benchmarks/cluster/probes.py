@@ -190,9 +190,9 @@ class _Line:
         self._reader = self._writer = None
 
 
-def _produced_code(answer: memoryview) -> int:
+def _produced_code(response: memoryview) -> int:
     """The error code of an answer about one partition."""
-    reader = Reader(answer, 5)
+    reader = Reader(response, 5)
     reader.uvarint()
     reader.chunk()
     reader.uvarint()

@@ -62,8 +62,8 @@ def metadata_frame(topic: str) -> bytes:
     return frame(METADATA, array([text(topic) + NO_TAGS]) + b"\0\0\0" + NO_TAGS)
 
 
-def routes_in(answer: memoryview) -> Routes:
-    reader = Reader(answer, 9)  # the header, and how long we are throttled
+def routes_in(response: memoryview) -> Routes:
+    reader = Reader(response, 9)  # the header, and how long we are throttled
     agents: dict[int, str] = {}
     for _ in range(reader.uvarint() - 1):
         (node,) = reader.unpack(INT32)

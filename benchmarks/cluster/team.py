@@ -254,8 +254,8 @@ class Team:
 
 
 def _get(url: str) -> str:
-    with _DIRECT.open(url, timeout=10) as answer:
-        return str(answer.read().decode())
+    with _DIRECT.open(url, timeout=10) as response:
+        return str(response.read().decode())
 
 
 def _is_ready(http: str) -> bool:

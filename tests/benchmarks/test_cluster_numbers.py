@@ -63,8 +63,8 @@ def test_leaders_are_read_from_a_metadata_answer_and_nobody_is_not_a_leader() ->
     ]
     topic = struct.pack(">h", 0) + text("orders") + b"\0" + array(partitions) + struct.pack(">i", 0) + NO_TAGS
     head = struct.pack(">i", 0) + NO_TAGS + struct.pack(">i", 0)
-    answer = head + array(brokers) + text("cluster") + struct.pack(">i", 1) + array([topic]) + NO_TAGS
-    result = routes_in(memoryview(answer))
+    response = head + array(brokers) + text("cluster") + struct.pack(">i", 1) + array([topic]) + NO_TAGS
+    result = routes_in(memoryview(response))
     assert result == Routes(agents={1: "127.0.0.1:9001", 2: "127.0.0.1:9002"}, leaders={0: 2, 1: 1})
     assert result.by_address() == {"127.0.0.1:9002": [0], "127.0.0.1:9001": [1]}
     assert result.address(2) is None

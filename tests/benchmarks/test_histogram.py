@@ -38,14 +38,14 @@ def test_two_histograms_together_are_one_of_all_waits() -> None:
 
 
 def test_answers_are_percentiles_in_milliseconds_and_a_curve_that_rises() -> None:
-    answers = list(Histogram(number / 1e3 for number in range(1000, 0, -1)).answers("ack"))
-    result = {answer.metric: answer.value for answer in answers if isinstance(answer, Reading)}
+    responses = list(Histogram(number / 1e3 for number in range(1000, 0, -1)).responses("ack"))
+    result = {response.metric: response.value for response in responses if isinstance(response, Reading)}
     assert result == pytest.approx({"p50": 501.0, "p99": 991.0, "p99.9": 1000.0}, rel=1e-3)
-    (curve,) = (answer for answer in answers if isinstance(answer, Curve))
+    (curve,) = (response for response in responses if isinstance(response, Curve))
     assert curve.quantiles_ms == sorted(curve.quantiles_ms)
     assert len(curve.quantiles_ms) == 1000
 
 
 def test_a_measure_without_answers_is_an_error() -> None:
     with pytest.raises(ValueError, match="nothing was answered"):
-        list(Histogram().answers("ack"))
+        list(Histogram().responses("ack"))

@@ -41,8 +41,10 @@ def agent() -> Iterator[StreamHousePeer]:
 
 
 def readings(measure: Measure, agent: StreamHousePeer, plan: Plan = PLAN) -> dict[tuple[str, str], float]:
-    answers = measure.ask(agent, plan)
-    return {(answer.scenario, answer.metric): answer.value for answer in answers if isinstance(answer, Reading)}
+    responses = measure.ask(agent, plan)
+    return {
+        (response.scenario, response.metric): response.value for response in responses if isinstance(response, Reading)
+    }
 
 
 def test_every_paced_request_is_sent_answered_and_counted(agent: StreamHousePeer) -> None:

@@ -158,13 +158,13 @@ class Faulty:
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             await self._before(name, args)
-            answer = await inner(*args, **kwargs)
+            response = await inner(*args, **kwargs)
             if (resume := self._held_answers.get(name)) is not None:
                 await resume.wait()
             if self._lost[name] > 0:
                 self._lost[name] -= 1
                 raise Unavailable(f"the answer got lost; call={name}")
-            return answer
+            return response
 
         return call
 
@@ -364,10 +364,10 @@ async def values_of(broker: Broker, name: TopicPartition = ORDERS, *, offset: in
     """Everything from `offset` to the high watermark, by offset, as a consumer gets it."""
     result: dict[int, bytes | None] = {}
     while True:
-        answer = await fetch(broker, offset, name)
-        if answer.error is not None:
-            raise answer.error
-        records = records_of(answer.records)
+        response = await fetch(broker, offset, name)
+        if response.error is not None:
+            raise response.error
+        records = records_of(response.records)
         if not records:
             return result
         result.update({record.offset: record.value for record in records if record.offset >= offset})

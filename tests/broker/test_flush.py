@@ -104,9 +104,9 @@ async def test_budget_and_wal_are_released_only_after_the_registration(make_worl
     await produce(broker, batch(b"x" * 5_000_000, codec=0), await _large(broker))
     log = await broker.open_log(TopicPartition("large", 0))
     gates = [world.objects.hold("put_new"), world.metadata.hold("commit_segments")]
-    answer = world.metadata.hold_answer("commit_segments")
+    response = world.metadata.hold_answer("commit_segments")
     flushing = asyncio.ensure_future(current(broker).flusher.flush_all())
-    for resume in (*gates, answer):
+    for resume in (*gates, response):
         await settle()
         assert broker.budget.used_bytes > 0
         assert (log.flushed_end, log.high_watermark) == (0, 1)

@@ -447,11 +447,11 @@ async def test_a_marker_that_comes_while_the_transaction_is_asked_about_makes_th
     alice = await client(broker)
     await broker.transactions.add_partitions(_call(alice), [ORDERS])
     before = world.metadata.count("find_transaction")
-    answer = world.metadata.hold_answer("find_transaction")
+    response = world.metadata.hold_answer("find_transaction")
     sending = asyncio.ensure_future(alice.send(b"late", enlists=False))
     await settle()
     await alice.end(commit=False)
-    answer.set()
+    response.set()
     placed = await sending
     assert world.metadata.count("find_transaction") == before + 2
     assert placed.base_offset == 1
@@ -461,12 +461,12 @@ async def test_a_marker_with_another_epoch_fences_a_batch_that_is_on_its_way(wor
     broker = await world.start_with()
     alice = await client(broker)
     await broker.transactions.add_partitions(_call(alice), [ORDERS])
-    answer = world.metadata.hold_answer("find_transaction")
+    response = world.metadata.hold_answer("find_transaction")
     sending = asyncio.ensure_future(alice.send(b"late", enlists=False))
     await settle()
     newer = alice.identity._replace(epoch=alice.identity.epoch + 1)
     await broker.transactions.mark(Marker(producer=newer, number=1, is_commit=False), [ORDERS])
-    answer.set()
+    response.set()
     with pytest.raises(StaleProducerEpoch):
         await sending
 

@@ -108,10 +108,10 @@ class LibrdkafkaConsumer(threading.Thread):
             return
         expected = [TopicPartition(TOPIC, each.partition, each.offset) for each in commits]
         try:
-            answers = consumer.commit(offsets=expected, asynchronous=False)
+            responses = consumer.commit(offsets=expected, asynchronous=False)
         except KafkaException:
             return  # also when every partition was refused, or the answer was lost: it may have happened
-        self._diary.answer(commits, {part.partition: part.error is not None for part in answers or ()})
+        self._diary.answer(commits, {part.partition: part.error is not None for part in responses or ()})
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._commit(consumer)

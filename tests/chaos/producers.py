@@ -293,11 +293,11 @@ class StubbornProducer:
             topics=[(TOPIC, [(send.record.partition, _batch(send.record.value()))])],
         )
         try:
-            answer = await connection.send(request)
+            response = await connection.send(request)
         except (OSError, AiokafkaError, asyncio.CancelledError) as error:
             self._ledger.refused(send, repr(error))
             return
-        ((_, ((_, code, offset, *_rest),)),) = answer.topics
+        ((_, ((_, code, offset, *_rest),)),) = response.topics
         if code:
             self._ledger.refused(send, f"error code {code}")
         else:

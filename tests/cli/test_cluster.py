@@ -49,11 +49,11 @@ def a_partition(number: int, **changes: Any) -> PartitionStatus:
     return PartitionStatus(**results)
 
 
-def answer(**body: object) -> Callable[[httpx.Request], httpx.Response]:
+def responding(**body: object) -> Callable[[httpx.Request], httpx.Response]:
     return lambda request: httpx.Response(200, content=msgspec.json.encode(body))
 
 
-def answers(*bodies: dict[str, object]) -> Callable[[httpx.Request], httpx.Response]:
+def responding_in_turn(*bodies: dict[str, object]) -> Callable[[httpx.Request], httpx.Response]:
     """One after the other."""
     left: Iterator[dict[str, object]] = iter(bodies)
     return lambda request: httpx.Response(200, content=msgspec.json.encode(next(left)))
@@ -69,7 +69,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_agents_are_listed_with_what_each_one_leads(run: Run, world: World) -> None:
-    world.http["/v1/agents"] = answer(agents=[an_agent(1, shards=4), an_agent(2, state="expired")])
+    world.http["/v1/agents"] = responding(agents=[an_agent(1, shards=4), an_agent(2, state="expired")])
     lines = run("agents", "list").stdout.splitlines()
     assert lines[1].split()[:9] == ["1", "live", "127.0.0.1:9091", "127.0.0.1:8081", "3", "4", "21", "s", "2023-11-14"]
     assert lines[2].split()[:9] == ["2", "expired", "127.0.0.1:9092", "127.0.0.1:8082", "3", "0", "4", "s", "ago"]
@@ -79,15 +79,15 @@ def test_agents_are_listed_with_what_each_one_leads(run: Run, world: World) -> N
 
 
 def test_zones_are_listed_where_agents_have_them(run: Run, world: World) -> None:
-    world.http["/v1/agents"] = answer(agents=[msgspec.structs.replace(an_agent(1), zone="eu-1b"), an_agent(2)])
+    world.http["/v1/agents"] = responding(agents=[msgspec.structs.replace(an_agent(1), zone="eu-1b"), an_agent(2)])
     header, *lines = run("agents", "list").stdout.splitlines()
     assert header.split()[:3] == ["node", "state", "zone"]
     assert [line.split()[2] for line in lines[:2]] == ["eu-1b", "-"]
 
 
 def test_a_drain_waits_until_nothing_is_left_and_says_how_much_is(run: Run, world: World) -> None:
-    world.http["/v1/agents/2/drain"] = answer(agents=[an_agent(1), an_agent(2, state="draining", led=2, shards=1)])
-    world.http["/v1/agents"] = answers(
+    world.http["/v1/agents/2/drain"] = responding(agents=[an_agent(1), an_agent(2, state="draining", led=2, shards=1)])
+    world.http["/v1/agents"] = responding_in_turn(
         {"agents": [an_agent(2, state="draining", led=1)]},
         {"agents": [an_agent(2, state="draining", led=0)]},
     )
@@ -103,15 +103,15 @@ def test_a_drain_waits_until_nothing_is_left_and_says_how_much_is(run: Run, worl
 
 
 def test_an_agent_that_ends_while_it_drains_is_drained(run: Run, world: World) -> None:
-    world.http["/v1/agents/2/drain"] = answer(agents=[an_agent(2, state="draining", led=2)])
-    world.http["/v1/agents"] = answer(agents=[an_agent(1)])
+    world.http["/v1/agents/2/drain"] = responding(agents=[an_agent(2, state="draining", led=2)])
+    world.http["/v1/agents"] = responding(agents=[an_agent(1)])
     result = json.loads(run("agents", "drain", "2", "--wait", "--json").stdout)["agent"]
     assert (result["state"], result["partitions"]) == ("ended", 0)
 
 
 def test_a_drain_that_takes_too_long_fails_and_goes_on(run: Run, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = [an_agent(2, state="draining", led=2)]
-    world.http["/v1/agents/2/drain"] = world.http["/v1/agents"] = answer(agents=stuck)
+    world.http["/v1/agents/2/drain"] = world.http["/v1/agents"] = responding(agents=stuck)
     monkeypatch.setattr(cluster, "POLL_S", 0.5)
     result = run("agents", "drain", "2", "--wait", "--timeout", "1")
     assert result.exit_code == 1
@@ -137,8 +137,8 @@ def test_without_waiting_a_drain_says_what_is_left_and_can_be_undone(run: Run, w
 
 
 def test_partitions_are_listed_with_leader_and_watermarks(run: Run, world: World) -> None:
-    world.http["/v1/agents"] = answer(agents=[an_agent(1)])
-    world.http["/v1/partitions"] = answer(
+    world.http["/v1/agents"] = responding(agents=[an_agent(1)])
+    world.http["/v1/partitions"] = responding(
         partitions=[
             a_partition(0, pinned_to=1),
             a_partition(1, owner=2),
@@ -166,7 +166,7 @@ def test_what_a_silent_leader_alone_knows_is_left_out(run: Run, world: World) ->
             raise httpx.ConnectError("refused", request=request)
         return httpx.Response(200, content=msgspec.json.encode({"partitions": [silent]}))
 
-    world.http["/v1/agents"] = answer(agents=[an_agent(1), an_agent(2)])
+    world.http["/v1/agents"] = responding(agents=[an_agent(1), an_agent(2)])
     world.http["/v1/partitions"] = partitions_told
     result = run("partitions", "list")
     assert result.exit_code == 0
@@ -175,8 +175,8 @@ def test_what_a_silent_leader_alone_knows_is_left_out(run: Run, world: World) ->
 
 
 def test_a_cluster_without_partitions_says_so(run: Run, world: World) -> None:
-    world.http["/v1/agents"] = answer(agents=[an_agent(1)])
-    world.http["/v1/partitions"] = answer(partitions=[])
+    world.http["/v1/agents"] = responding(agents=[an_agent(1)])
+    world.http["/v1/partitions"] = responding(partitions=[])
     assert run("partitions", "list").stdout.startswith("no partitions yet")
 
 
@@ -188,7 +188,7 @@ def test_a_move_waits_until_it_has_arrived(run: Run, world: World) -> None:
         return httpx.Response(200, content=msgspec.json.encode({"partitions": [a_partition(3, owner=2)]}))
 
     world.http["/v1/partitions/move"] = move
-    world.http["/v1/partitions"] = answers(
+    world.http["/v1/partitions"] = responding_in_turn(
         {"partitions": [a_partition(2), a_partition(3, owner=2)]},
         {"partitions": [a_partition(2), a_partition(3, leader=2, owner=2)]},
     )
@@ -218,8 +218,8 @@ def test_a_refused_move_is_told_in_the_agents_words(run: Run, world: World) -> N
 
 
 def examined(world: World, verdict: str) -> None:
-    world.http["/v1/agents"] = answer(agents=[an_agent(1)])
-    world.http["/v1/doctor"] = answer(
+    world.http["/v1/agents"] = responding(agents=[an_agent(1)])
+    world.http["/v1/doctor"] = responding(
         **msgspec.structs.asdict(
             Examination(
                 node=1,

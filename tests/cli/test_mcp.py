@@ -26,17 +26,17 @@ class FakeHttp(Http):
 
 async def ask(method: str, params: object = None, http: FakeHttp | None = None) -> dict[str, Any]:
     message = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
-    answer = await McpServer(http or FakeHttp()).answer(json.dumps(message))
-    assert answer is not None
-    assert (answer["jsonrpc"], answer["id"]) == ("2.0", 7)
-    return answer
+    response = await McpServer(http or FakeHttp()).answer(json.dumps(message))
+    assert response is not None
+    assert (response["jsonrpc"], response["id"]) == ("2.0", 7)
+    return response
 
 
 async def test_the_version_is_the_clients_where_it_is_known() -> None:
     for request, given in ((VERSIONS[2], VERSIONS[2]), ("1999-01-01", VERSIONS[0])):
-        answer = await ask("initialize", {"protocolVersion": request, "capabilities": {}})
-        assert answer["result"]["protocolVersion"] == given
-        assert answer["result"]["capabilities"] == {"tools": {"listChanged": False}}
+        response = await ask("initialize", {"protocolVersion": request, "capabilities": {}})
+        assert response["result"]["protocolVersion"] == given
+        assert response["result"]["capabilities"] == {"tools": {"listChanged": False}}
 
 
 async def test_every_tool_only_reads_and_says_what_it_needs() -> None:
@@ -99,10 +99,10 @@ NO_REQUESTS = [
 
 @pytest.mark.parametrize("line", NO_REQUESTS)
 async def test_what_is_no_request_is_answered_as_such(line: bytes) -> None:
-    answer = await McpServer(FakeHttp()).answer(line)
-    assert answer is not None
-    assert answer["error"]["code"] in (-32700, -32600)
-    assert json.dumps(answer, ensure_ascii=False).encode()
+    response = await McpServer(FakeHttp()).answer(line)
+    assert response is not None
+    assert response["error"]["code"] in (-32700, -32600)
+    assert json.dumps(response, ensure_ascii=False).encode()
 
 
 @pytest.mark.parametrize("size", [100, 101, 150, 1000])
@@ -152,10 +152,10 @@ def test_an_assistant_reads_a_real_agent(agent: Agent) -> None:
         check=True,
         env=environment(),
     )
-    answers = {each["id"]: each["result"] for each in map(json.loads, ended.stdout.splitlines())}
-    assert sorted(answers) == [1, 2, 3, 4, 5]
-    assert [answers[number]["isError"] for number in (2, 3, 4, 5)] == [False, False, False, True]
-    assert "topics" in answers[2]["content"][0]["text"]
+    responses = {each["id"]: each["result"] for each in map(json.loads, ended.stdout.splitlines())}
+    assert sorted(responses) == [1, 2, 3, 4, 5]
+    assert [responses[number]["isError"] for number in (2, 3, 4, 5)] == [False, False, False, True]
+    assert "topics" in responses[2]["content"][0]["text"]
 
 
 def test_requests_may_come_from_a_file(agent: Agent, tmp_path: Path) -> None:

@@ -31,12 +31,12 @@ class Requests(list[tuple[str, str, Any]]):
             world.http[f"/v1/{name.replace('__', '/')}"] = self._answering(response)
 
     def _answering(self, response: Any) -> Any:
-        def answer(request: httpx.Request) -> httpx.Response:
+        def respond(request: httpx.Request) -> httpx.Response:
             body = json.loads(request.content) if request.content else None
             self.append((request.method, request.url.raw_path.decode(), body))
             return response if isinstance(response, httpx.Response) else httpx.Response(200, json=response)
 
-        return answer
+        return respond
 
 
 def test_a_user_is_created_with_a_password_from_stdin(run: Run, world: World) -> None:

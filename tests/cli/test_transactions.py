@@ -12,7 +12,7 @@ import pytest
 from streamhouse.client.types import Transaction, TransactionAborted, TransactionPartition
 from tests.cli.conftest import Run
 from tests.cli.fakes import World
-from tests.cli.test_cluster import a_partition, an_agent, answer
+from tests.cli.test_cluster import a_partition, an_agent, responding
 
 PLACES = [TransactionPartition(topic="orders", partition=0), TransactionPartition(topic="orders", partition=2)]
 
@@ -104,7 +104,7 @@ def test_a_filter_that_is_none_says_what_to_write(run: Run, flags: list[str], sa
 
 
 def test_nothing_to_list_is_said(run: Run, world: World) -> None:
-    world.http["/v1/transactions"] = answer(transactions=[], cursor=None)
+    world.http["/v1/transactions"] = responding(transactions=[], cursor=None)
     assert "transactional.id" in run("transactions", "list").stdout
     assert run("transactions", "list", "--open").stdout == "no transaction matches\n"
     assert json.loads(run("transactions", "list", "--json").stdout) == {"transactions": []}
@@ -140,7 +140,7 @@ def test_an_abort_asks_first(run: Run, requests: list[httpx.Request]) -> None:
     [("PrepareCommit", "its transaction was already committed"), ("Empty", "it had no open transaction")],
 )
 def test_an_abort_says_what_there_was(run: Run, world: World, before: str, said: str) -> None:
-    world.http["/v1/transactions/a"] = answer()
+    world.http["/v1/transactions/a"] = responding()
     world.http["/v1/transactions/a/abort"] = lambda request: httpx.Response(
         200,
         content=msgspec.json.encode(
@@ -185,8 +185,8 @@ def test_an_end_that_waits_for_leaders_is_said_to_be_decided(run: Run, world: Wo
 
 
 def test_partitions_that_are_held_back_are_told(run: Run, world: World) -> None:
-    world.http["/v1/agents"] = answer(agents=[an_agent(1)])
-    world.http["/v1/partitions"] = answer(
+    world.http["/v1/agents"] = responding(agents=[an_agent(1)])
+    world.http["/v1/partitions"] = responding(
         partitions=[a_partition(0, last_stable_offset=1200), a_partition(1), a_partition(2, last_stable_offset=1500)]
     )
     lines = run("partitions", "list").stdout.splitlines()

@@ -65,8 +65,8 @@ def an_examination(
 class Agents:
     """What each address answers on each path; None: it doesn't answer at all."""
 
-    def __init__(self, answers: dict[str, dict[str, Any] | None]) -> None:
-        self._answers = answers
+    def __init__(self, responses: dict[str, dict[str, Any] | None]) -> None:
+        self._answers = responses
         self.requests: list[str] = []
 
     def cluster_client(self) -> ClusterClient:
@@ -75,7 +75,7 @@ class Agents:
         )
 
     def _answer(self, address: str) -> Callable[[httpx.Request], httpx.Response]:
-        def answer(request: httpx.Request) -> httpx.Response:
+        def respond(request: httpx.Request) -> httpx.Response:
             self.requests.append(
                 f"{address}{request.url.path}{'?local' if request.url.params.get('local') == '1' else ''}"
             )
@@ -84,7 +84,7 @@ class Agents:
                 raise httpx.ConnectError("refused", request=request)
             return httpx.Response(200, content=msgspec.json.encode(result[request.url.path]))
 
-        return answer
+        return respond
 
 
 def three(*, states: tuple[str, str, str] = ("live", "live", "live")) -> dict[str, Any]:
@@ -121,8 +121,8 @@ async def test_a_partition_that_has_moved_since_is_told_by_whoever_leads_it_now(
 
 async def test_an_agent_that_does_not_answer_is_told_and_one_that_is_dead_not_asked() -> None:
     known = [a_partition(0, leader=2), a_partition(1, leader=3)]
-    answers = {"/v1/agents": three(states=("live", "draining", "expired")), "/v1/partitions": {"partitions": known}}
-    agents = Agents({ASKED: answers})
+    responses = {"/v1/agents": three(states=("live", "draining", "expired")), "/v1/partitions": {"partitions": known}}
+    agents = Agents({ASKED: responses})
     survey = await agents.cluster_client().partitions()
     assert [agent.node for agent in survey.silent] == [2]
     assert [each.high_watermark for each in survey.partitions] == [None, None]
@@ -130,10 +130,10 @@ async def test_an_agent_that_does_not_answer_is_told_and_one_that_is_dead_not_as
 
 
 async def test_everybody_is_examined_and_agrees() -> None:
-    answers: dict[str, dict[str, Any] | None] = {
+    responses: dict[str, dict[str, Any] | None] = {
         ADDRESSES[node]: {"/v1/doctor": an_examination(node)} for node in (2, 3)
     }
-    agents = Agents({**answers, ASKED: {"/v1/agents": three(), "/v1/doctor": an_examination(1)}})
+    agents = Agents({**responses, ASKED: {"/v1/agents": three(), "/v1/doctor": an_examination(1)}})
     checkup = await agents.cluster_client().examine()
     assert [(each.agent.node, each.examination is not None) for each in checkup.agents] == [
         (1, True),

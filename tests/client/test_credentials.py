@@ -25,7 +25,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 
 async def server(context: ssl.SSLContext | None) -> AsyncIterator[int]:
     """Answers every HTTP request with an empty list of agents."""
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while (await reader.read(65536)).endswith(b"\r\n\r\n"):
                 writer.write(ANSWER)
@@ -33,7 +33,7 @@ async def server(context: ssl.SSLContext | None) -> AsyncIterator[int]:
             pass
         writer.close()
 
-    started = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
+    started = await asyncio.start_server(respond, "127.0.0.1", 0, ssl=context)
     try:
         yield started.sockets[0].getsockname()[1]
     finally:
@@ -108,12 +108,12 @@ def test_files_that_can_not_be_used_are_named(tmp_path: Path, file: str) -> None
 async def test_every_request_says_who_sends_it() -> None:
     seen: list[str | None] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def respond(request: httpx.Request) -> httpx.Response:
         seen.append(request.headers.get("authorization"))
         return httpx.Response(200, json={"agents": []})
 
     for known in (Credentials(user="alice", password="hunter22"), Credentials(token="shk_1"), Credentials()):
-        async with Http("a:1", credentials=known, transport=httpx.MockTransport(answer)) as http:
+        async with Http("a:1", credentials=known, transport=httpx.MockTransport(respond)) as http:
             await http.agents()
     assert seen == ["Basic YWxpY2U6aHVudGVyMjI=", "Bearer shk_1", None]
 

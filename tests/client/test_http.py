@@ -22,8 +22,8 @@ ONE = {
 }
 
 
-def http_of(answer: httpx.Response) -> Http:
-    return Http("127.0.0.1:1", transport=httpx.MockTransport(lambda request: answer))
+def http_of(response: httpx.Response) -> Http:
+    return Http("127.0.0.1:1", transport=httpx.MockTransport(lambda request: response))
 
 
 async def test_segments_are_sorted_and_new_fields_are_ignored() -> None:
@@ -34,20 +34,20 @@ async def test_segments_are_sorted_and_new_fields_are_ignored() -> None:
 async def test_segments_are_gathered_from_pages_up_to_the_limit() -> None:
     requests: list[dict[str, str]] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def respond(request: httpx.Request) -> httpx.Response:
         requests.append(dict(request.url.params))
         base = int(request.url.params.get("cursor", "0"))
         page = [{**ONE, "base": base}, {**ONE, "base": base + 1}]
         return httpx.Response(200, json={"segments": page, "cursor": str(base + 2) if base < 6 else None})
 
-    async with Http("127.0.0.1:1", transport=httpx.MockTransport(answer)) as http:
+    async with Http("127.0.0.1:1", transport=httpx.MockTransport(respond)) as http:
         assert [segment.base for segment in await http.segments("a")] == list(range(8))
         assert [segment.base for segment in await http.segments("a", limit=3)] == [0, 1, 2]
     assert requests[-2:] == [{"topic": "a", "limit": "3"}, {"topic": "a", "limit": "1", "cursor": "2"}]
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("response", "said"),
     [
         (
             httpx.Response(404, json={"title": "UnknownTopic", "detail": "unknown topic; name=a"}),
@@ -59,8 +59,8 @@ async def test_segments_are_gathered_from_pages_up_to_the_limit() -> None:
         (httpx.Response(200, json={"segments": [{}]}), "unexpected response; url=http://127.0.0.1:1/v1/segments"),
     ],
 )
-async def test_a_refusal_is_told_in_the_agents_words(answer: httpx.Response, said: str) -> None:
-    async with http_of(answer) as http:
+async def test_a_refusal_is_told_in_the_agents_words(response: httpx.Response, said: str) -> None:
+    async with http_of(response) as http:
         with pytest.raises(Rejected, match=said):
             await http.segments("a")
 
@@ -96,17 +96,17 @@ async def test_a_port_that_speaks_something_else_is_told_from_nobody() -> None:
     """Kafka's port ends a connection on which HTTP comes; an agent that goes away does it, too, but had answered."""
     is_agent = True
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def respond(request: httpx.Request) -> httpx.Response:
         if request.url.host == "agent" and is_agent:
             return httpx.Response(200, json={"segments": []})
         raise httpx.RemoteProtocolError("disconnected", request=request)
 
-    async with Http("other:9092", transport=httpx.MockTransport(answer)) as http:
+    async with Http("other:9092", transport=httpx.MockTransport(respond)) as http:
         with pytest.raises(
             Unavailable, match="what listens on http://other:9092 doesn't speak HTTP: is it a Kafka port"
         ):
             await http.segments()
-    async with Http("agent:8080", transport=httpx.MockTransport(answer)) as http:
+    async with Http("agent:8080", transport=httpx.MockTransport(respond)) as http:
         await http.segments()
         is_agent = False
         with pytest.raises(Unavailable, match="start one with"):
@@ -117,14 +117,14 @@ async def test_another_agent_is_asked_when_the_first_one_is_gone() -> None:
     gone: set[str] = set()
     requests: list[str] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def respond(request: httpx.Request) -> httpx.Response:
         requests.append(f"{request.method} {request.url.host}")
         if request.url.host in gone:
             raise httpx.ConnectError("refused", request=request)
         agents = [{"kafka": f"{name}:9092", "http": f"{name}:8080"} for name in ("a", "b")]
         return httpx.Response(200, json={"agents": agents, "bootstrap": "a:9092,b:9092"})
 
-    async with Http("a:8080", transport=httpx.MockTransport(answer)) as http:
+    async with Http("a:8080", transport=httpx.MockTransport(respond)) as http:
         assert await http.bootstrap() == "a:9092,b:9092"
         gone.add("a")
         assert await http.bootstrap() == "a:9092,b:9092"
@@ -137,11 +137,11 @@ async def test_another_agent_is_asked_when_the_first_one_is_gone() -> None:
 async def test_what_may_have_been_done_is_not_asked_of_another_agent() -> None:
     requests: list[str] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def respond(request: httpx.Request) -> httpx.Response:
         requests.append(request.url.host)
         raise httpx.ReadError("reset", request=request)
 
-    async with Http("a:8080,b:8080", transport=httpx.MockTransport(answer)) as http:
+    async with Http("a:8080,b:8080", transport=httpx.MockTransport(respond)) as http:
         with pytest.raises(Unavailable, match="the request may or may not have been executed"):
             await http.send("POST", "/subjects/s")
         assert requests == ["a"]
@@ -165,9 +165,9 @@ async def test_an_agent_that_says_nothing_in_time_is_told_by_what_happened() -> 
 class Busy:
     """Refuses with 429 so often, then answers."""
 
-    def __init__(self, times: int, answer: httpx.Response, *, retry_after: str | None = "3") -> None:
+    def __init__(self, times: int, response: httpx.Response, *, retry_after: str | None = "3") -> None:
         self.requests = 0
-        self._times, self._answer = times, answer
+        self._times, self._answer = times, response
         self._headers = {} if retry_after is None else {"retry-after": retry_after}
 
     def __call__(self, request: httpx.Request) -> httpx.Response:

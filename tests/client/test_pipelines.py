@@ -124,8 +124,8 @@ async def test_sql_is_asked_streamed_and_cancelled(client: Client, agent: LiveAg
         body = {"address": worker.address, "token": "t", "busy": 0}
         await http.post("/v1/sql/workers/w/heartbeat", json=body)
         assert [each.address for each in await client.sql.workers()] == [worker.address]
-        answer = await client.sql.query("SELECT 1", max_rows=3)
-        assert (answer.rows, answer.columns) == ([{"id": 1}], (Column(name="id", type="INT"),))
+        response = await client.sql.query("SELECT 1", max_rows=3)
+        assert (response.rows, response.columns) == ([{"id": 1}], (Column(name="id", type="INT"),))
         assert worker.asked[-1]["max_rows"] == 3
         assert [row async for row in client.sql.stream("SELECT 1")] == [{"id": 1}, {"id": 2}]
         assert await client.sql.validate("SELECT 1") == []

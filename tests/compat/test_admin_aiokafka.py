@@ -26,8 +26,8 @@ async def made(admin: AIOKafkaAdminClient, topic: str) -> str:
 
 
 async def own(admin: AIOKafkaAdminClient, topic: str) -> dict[str, str]:
-    (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
-    ((code, _, _, name, entries),) = answer.resources
+    (response,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+    ((code, _, _, name, entries),) = response.resources
     assert (code, name) == (0, topic)
     return {entry[0]: entry[1] for entry in entries if entry[3] == 1}
 
@@ -35,8 +35,8 @@ async def own(admin: AIOKafkaAdminClient, topic: str) -> dict[str, str]:
 async def test_settings_are_told_and_replaced(admin: AIOKafkaAdminClient, made: str) -> None:
     assert await own(admin, made) == {}
     expected = {"retention.ms": "5000", "min.insync.replicas": "2"}
-    (answer,) = await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, made, configs=expected)])
-    assert [each[0] for each in answer.resources] == [0]
+    (response,) = await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, made, configs=expected)])
+    assert [each[0] for each in response.resources] == [0]
     assert await own(admin, made) == expected
     bad = ConfigResource(ConfigResourceType.TOPIC, made, configs={"no.such": "1"})
     (refused,) = await admin.alter_configs([bad])
@@ -46,8 +46,8 @@ async def test_settings_are_told_and_replaced(admin: AIOKafkaAdminClient, made: 
 
 
 async def test_a_topic_grows(admin: AIOKafkaAdminClient, made: str) -> None:
-    answer = await admin.create_partitions({made: NewPartitions(4)})
-    assert [each[1] for each in answer.topic_errors] == [0]
+    response = await admin.create_partitions({made: NewPartitions(4)})
+    assert [each[1] for each in response.topic_errors] == [0]
     (described,) = await admin.describe_topics([made])
     assert len(described["partitions"]) == 4
 

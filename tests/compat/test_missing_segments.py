@@ -66,8 +66,8 @@ def read(agent: LiveAgent, topic: str, offset: int, count: int) -> list[str]:
 
 def get(agent: LiveAgent, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://{agent.http}{path}", timeout=PATIENCE_S) as answer:
-            return answer.status, answer.read().decode()
+        with urllib.request.urlopen(f"http://{agent.http}{path}", timeout=PATIENCE_S) as response:
+            return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
 

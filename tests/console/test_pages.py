@@ -402,7 +402,7 @@ async def test_a_refused_query_has_its_place_and_hint_and_is_saved_as_a_view_whe
     refusal = {"title": "BadSql", "status": 400, "detail": "there is no column m; line=1", "problems": [problem]}
     sent: list[str] = []
 
-    async def answer(route: Route) -> None:
+    async def respond(route: Route) -> None:
         sent.append(json.loads(route.request.post_data or "")["sql"])
         if len(sent) == 1:
             await route.fulfill(status=400, json=refusal)
@@ -411,7 +411,7 @@ async def test_a_refused_query_has_its_place_and_hint_and_is_saved_as_a_view_whe
             await route.fulfill(json=rows)
 
     async with opened(browser, origin, refusals=(400,)) as page:
-        await page.route("**/v1/sql", answer)
+        await page.route("**/v1/sql", respond)
         await page.goto(f"{origin}/console/sql?text=SELECT m FROM clicks")
         await page.get_by_role("button", name="Run").click()
         alert = page.get_by_role("alert")
@@ -453,11 +453,11 @@ async def test_open_transactions_are_listed_first(origin: str, page: Page) -> No
     }  # fmt: skip
     late = {**done, "transactional_id": "z-late", "state": "Ongoing", "open_for_ms": 61_000}
 
-    async def answer(route: Route) -> None:
+    async def respond(route: Route) -> None:
         found = [late] if "open_for_ms=0" in route.request.url else [done, late]
         await route.fulfill(json={"transactions": found, "cursor": None})
 
-    await page.route("**/v1/transactions?*", answer)
+    await page.route("**/v1/transactions?*", respond)
     await page.goto(f"{origin}/console/transactions")
     rows = page.locator("tbody tr")
     await expect(rows).to_contain_text(["z-late", "a-done"])
@@ -470,9 +470,9 @@ async def test_open_transactions_are_listed_first(origin: str, page: Page) -> No
 
 async def test_a_plan_is_shown_as_text_and_a_row_of_a_result_as_a_tree(origin: str, page: Page) -> None:
     column = {"name": "plan", "type": "string"}
-    answers = iter([[{"plan": "== What is read ==\ntable orders"}], [{"plan": "short"}, {"plan": {"id": 1}}]])
+    responses = iter([[{"plan": "== What is read ==\ntable orders"}], [{"plan": "short"}, {"plan": {"id": 1}}]])
     result = {"query_id": "q", "columns": [column], "truncated": False, "elapsed_ms": 1.0, "notes": []}
-    await page.route("**/v1/sql", lambda route: route.fulfill(json={**result, "rows": next(answers)}))
+    await page.route("**/v1/sql", lambda route: route.fulfill(json={**result, "rows": next(responses)}))
     await page.goto(f"{origin}/console/sql?text=SELECT 1")
     await page.get_by_role("button", name="Explain").click()
     await expect(page.locator("pre[tabindex]")).to_have_text("== What is read ==\ntable orders")

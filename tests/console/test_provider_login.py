@@ -86,5 +86,5 @@ def test_a_code_without_its_verifier_is_refused(address: str, provider: OidcProv
 
 def test_another_site_cannot_send_a_code(address: str) -> None:
     body = {"code": "c", "verifier": "v" * 43, "redirect_uri": "https://evil.example"}
-    answer = httpx.post(f"{address}/v1/login/code", json=body, headers={"origin": "https://evil.example"})
-    assert answer.status_code == 403
+    response = httpx.post(f"{address}/v1/login/code", json=body, headers={"origin": "https://evil.example"})
+    assert response.status_code == 403

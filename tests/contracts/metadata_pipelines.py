@@ -375,10 +375,10 @@ class PipelineContract(MetadataScene):
     async def test_heartbeats_at_once_give_each_pipeline_to_one(self, store: MetadataStore) -> None:
         names = [f"p{number:02}" for number in range(20)]
         await put(store, *names)
-        answers = await asyncio.gather(*(beat(store, SupervisorId(f"s{number}")) for number in range(5)))
-        given = [name for answer in answers for name in answer]
+        responses = await asyncio.gather(*(beat(store, SupervisorId(f"s{number}")) for number in range(5)))
+        given = [name for response in responses for name in response]
         assert len(given) == len(set(given))
-        epochs = [epoch for answer in answers for epoch in answer.values()]
+        epochs = [epoch for response in responses for epoch in response.values()]
         assert len(epochs) == len(set(epochs))
 
     # --- what is told of them

@@ -61,10 +61,10 @@ async def until_read(http: httpx.AsyncClient, agent: LiveAgent, name: TopicParti
     url = f"http://{agent.http}/v1/topics/{name.topic}/partitions/{name.partition}/records"
     async with asyncio.timeout(ENDS_S):
         while True:
-            answer = await http.get(url, params={"offset": 0, "limit": 1000, "format": "text"})
-            if answer.status_code == 200:
-                return [record["value"] for record in answer.json()["records"]]
-            assert answer.status_code == 503, answer.text
+            response = await http.get(url, params={"offset": 0, "limit": 1000, "format": "text"})
+            if response.status_code == 200:
+                return [record["value"] for record in response.json()["records"]]
+            assert response.status_code == 503, response.text
             await asyncio.sleep(0.1)
 
 

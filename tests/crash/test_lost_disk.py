@@ -59,8 +59,8 @@ def agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Liv
 
 
 def metric(agent: LiveAgent, name: str) -> float:
-    with urllib.request.urlopen(f"http://{agent.http}/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
+    with urllib.request.urlopen(f"http://{agent.http}/metrics", timeout=10) as response:
+        lines = response.read().decode().splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith(f"streamhouse_{name} "))
 
 

@@ -68,9 +68,9 @@ async def committed(http: httpx.AsyncClient, agents: list[LiveAgent], body: dict
 
 async def read_all(http: httpx.AsyncClient, agent: LiveAgent, name: TopicPartition) -> list[str]:
     url = f"http://{agent.http}/v1/topics/{name.topic}/partitions/{name.partition}/records"
-    answer = await http.get(url, params={"offset": 0, "limit": 1000, "format": "text"})
-    assert answer.status_code == 200, answer.text
-    return [record["value"] for record in answer.json()["records"]]
+    response = await http.get(url, params={"offset": 0, "limit": 1000, "format": "text"})
+    assert response.status_code == 200, response.text
+    return [record["value"] for record in response.json()["records"]]
 
 
 async def test_a_commit_happens_once_whoever_is_killed_in_the_middle_of_it(

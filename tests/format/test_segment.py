@@ -279,13 +279,13 @@ def test_one_suffix_finds_the_directory_or_says_what_it_takes() -> None:
     data = stored([run_of(ORDERS, n * 12, WORDS) for n in range(20)])
     whole = directory_of(data)
     for length in range(0, len(data) + 1, 7):
-        answer = read_directory(data[len(data) - length :], size_bytes=len(data), key=KEY)
-        if isinstance(answer, MoreBytesNeeded):
-            assert length < answer.bytes <= len(data)
-            again = read_directory(data[-answer.bytes :], size_bytes=len(data), key=KEY)
+        response = read_directory(data[len(data) - length :], size_bytes=len(data), key=KEY)
+        if isinstance(response, MoreBytesNeeded):
+            assert length < response.bytes <= len(data)
+            again = read_directory(data[-response.bytes :], size_bytes=len(data), key=KEY)
             assert isinstance(again, Directory) or length < FOOTER_BYTES
         else:
-            assert answer == whole
+            assert response == whole
 
 
 def test_a_suffix_of_another_object_is_refused() -> None:

@@ -33,12 +33,12 @@ def commits_never_go_back(index: Index) -> Iterator[Anomaly]:
 def commits_are_remembered(index: Index) -> Iterator[Anomaly]:
     """What the cluster says is committed is the last accepted commit, or one made at the same time."""
     by_group = _by_group(index.history.commits)
-    answers = {key: _latest_begin(commits) for key, commits in by_group.items()}
+    responses = {key: _latest_begin(commits) for key, commits in by_group.items()}
     made: dict[tuple[str, str, int], list[Commit]] = defaultdict(list)
     for commit in index.history.commits:
         made[commit.group, commit.partition, commit.offset].append(commit)
     for seen in index.history.committed:
-        ended, begun, offsets = answers.get((seen.group, seen.partition), ([], [], []))
+        ended, begun, offsets = responses.get((seen.group, seen.partition), ([], [], []))
         known = bisect_left(ended, seen.begun)
         since = begun[known - 1] if known else -inf  # a commit that was over before this one began is history
         expected = f"committed of {seen.group} in {seen.partition} was told as {seen.offset}"

@@ -15,7 +15,7 @@ from streamhouse.config.listener_spec import ListenerProtocol
 from streamhouse.dev.processes import ChildProcess, Program, StopSignals
 from streamhouse.errors import Misconfigured
 from streamhouse.process_manager import health_page as health_pages
-from streamhouse.process_manager.health_page import MAX_THREADS, AgentHealth, State, answer, health_page
+from streamhouse.process_manager.health_page import MAX_THREADS, AgentHealth, State, health_page, respond
 from streamhouse.process_manager.manager import START_AGAIN_S, ManagerPlan, ProcessManager, is_ready
 from streamhouse.process_manager.plan import AgentSlot
 
@@ -49,7 +49,7 @@ def test_the_page_is_ready_only_while_every_agent_is() -> None:
 
 @pytest.mark.parametrize("state", ["starting", "not ready", "restarting", "given up"])
 def test_no_other_state_is_ready(state: State) -> None:
-    assert answer("/health/ready?verbose", [agent(1), agent(2, state)])[0] == 503
+    assert respond("/health/ready?verbose", [agent(1), agent(2, state)])[0] == 503
 
 
 def test_a_port_in_use_is_named() -> None:

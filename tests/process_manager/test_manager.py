@@ -67,11 +67,11 @@ class Managed:
 
     def until(self, done: Callable[[int, list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
         deadline = time.monotonic() + LIMIT_S
-        while not done(*(answer := self.ask())):
+        while not done(*(response := self.ask())):
             assert self.process.poll() is None, self.process.communicate()[1]
-            assert time.monotonic() < deadline, answer
+            assert time.monotonic() < deadline, response
             select.select([], [], [], 0.05)
-        return answer[1]
+        return response[1]
 
     def end(self) -> int:
         """The exit code, once every child has ended, too."""

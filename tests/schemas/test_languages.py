@@ -36,8 +36,8 @@ def test_importing_the_table_loads_no_language() -> None:
         "import sys, streamhouse.schemas;"
         "print([m for m in ('fastavro', 'jsonschema_rs', 'google.protobuf') if m in sys.modules])"
     )
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert answer.stdout.strip() == "[]"
+    response = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert response.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("kind", STRINGS)

@@ -52,13 +52,13 @@ class Churner(Client):
                 connection = await self.leader(self._partition)
         except TimeoutError:  # a deletion that nobody answered may have happened since the topic was there
             raise Lost from None
-        answers = [connection.send(self.appending(self.make(self._partition))) for _ in range(3)]
+        responses = [connection.send(self.appending(self.make(self._partition))) for _ in range(3)]
         if (agent := self.world.any_agent(self.chance)) is not None:
             other = TopicPartition(TOPIC, 1)
             Connection(self.loop, agent, self.chance).send(self.appending(self.make(other)))
-        for answer in answers[: self.chance.randint(1, 3)]:
+        for response in responses[: self.chance.randint(1, 3)]:
             try:
-                await self.answer(connection, answer)
+                await self.answer(connection, response)
             except UnknownTopic:
                 self.routes.forget(self._partition)
                 raise

@@ -104,10 +104,12 @@ class Client:
                 self._connection = None  # somebody else may know better
             raise
 
-    async def answer(self, connection: Connection, answer: "asyncio.Future[T]", *, patience_s: float = PATIENCE_S) -> T:
+    async def answer(
+        self, connection: Connection, response: "asyncio.Future[T]", *, patience_s: float = PATIENCE_S
+    ) -> T:
         try:
             async with asyncio.timeout(patience_s):
-                return await asyncio.shield(answer)
+                return await asyncio.shield(response)
         except TimeoutError:
             connection.close()
             raise Lost from None
@@ -304,7 +306,7 @@ class Client:
             epoch = self.routes.epoch(item.name) if self.world.is_team else -1
             parts.setdefault(connection, []).append(item._replace(leader_epoch=epoch))
         reads: list[Read] = []
-        answers = [
+        responses = [
             self.answer(
                 connection,
                 connection.send(self.fetching(part, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)),
@@ -312,7 +314,7 @@ class Client:
             )
             for connection, part in parts.items()
         ]
-        for part, got in zip(parts.values(), await asyncio.gather(*answers, return_exceptions=True), strict=True):
+        for part, got in zip(parts.values(), await asyncio.gather(*responses, return_exceptions=True), strict=True):
             if isinstance(got, list):
                 reads += got
                 continue

@@ -111,14 +111,14 @@ class EagerProducer(Client):
         patience_s = self.chance.choice((0.05, 1.0, 3.0))
         for sent in going:
             line.flying[sent] = None
-            answer = connection.send(self.appending(sent))
-            self.loop.create_task(self._hear(line, sent, connection, answer, patience_s), name=self.name)
+            response = connection.send(self.appending(sent))
+            self.loop.create_task(self._hear(line, sent, connection, response, patience_s), name=self.name)
 
     async def _hear(
-        self, line: Line, sent: Sent, connection: Connection, answer: "asyncio.Future[int]", patience_s: float
+        self, line: Line, sent: Sent, connection: Connection, response: "asyncio.Future[int]", patience_s: float
     ) -> None:
         try:
-            await self.answer(connection, answer, patience_s=patience_s)
+            await self.answer(connection, response, patience_s=patience_s)
         except DuplicateSequence:
             self.world.must_be_stored.append((sent, self.world.power_cuts))
         except OutOfOrderSequence as error:

@@ -205,10 +205,10 @@ def at_once(ask: Ask[T]) -> Begin[T]:
     """A request of one stage: made in order, also when its client has gone."""
 
     async def begin(broker: Broker) -> Finish[T]:
-        answer = await ask(broker)
+        response = await ask(broker)
 
         async def finish() -> T:
-            return answer
+            return response
 
         return finish
 

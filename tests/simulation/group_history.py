@@ -164,7 +164,7 @@ class GroupHistory:
         self.commits = 0
         self.refused = 0
         self.deletions = 0
-        self.answers = 0
+        self.responses = 0
         self.syncs = 0
 
     def tick(self) -> int:
@@ -273,7 +273,7 @@ class GroupHistory:
     def fetched(
         self, group_id: str, names: Sequence[TopicPartition], begun: int, got: Mapping[TopicPartition, CommittedOffset]
     ) -> None:
-        self.answers += 1
+        self.responses += 1
         now = self.tick()
         for name in names:
             result = got.get(name)

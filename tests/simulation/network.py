@@ -41,9 +41,9 @@ class Server(Protocol):
 
 
 class _Request(Generic[T]):
-    def __init__(self, begin: Begin[T], answer: asyncio.Future[T]) -> None:
+    def __init__(self, begin: Begin[T], response: asyncio.Future[T]) -> None:
         self.begin = begin
-        self.answer = answer
+        self.response = response
 
 
 class Connection:
@@ -74,8 +74,8 @@ class Connection:
 
     def send(self, begin: Begin[T]) -> asyncio.Future[T]:
         """Send a request; its answer comes as the future's result, a refusal or `Lost` as its exception."""
-        answer = self._loop.create_future()
-        request = _Request(begin, answer)
+        response = self._loop.create_future()
+        request = _Request(begin, response)
         self._unanswered.append(request)
         if self.is_lost:
             self._fail()
@@ -83,7 +83,7 @@ class Connection:
             self._arrives_at = self._later(self._arrives_at)
             self._going.append(request)
             self._loop.call_at(self._arrives_at, self._arrive, context=Context())
-        return answer
+        return response
 
     def close(self) -> None:
         """The client has lost deadline or interest; the server notices soon."""
@@ -97,9 +97,9 @@ class Connection:
 
     def _fail(self) -> None:
         for request in self._unanswered:
-            if not request.answer.done():
-                request.answer.set_exception(Lost())
-                request.answer.exception()  # seen: a client that has moved on need not look
+            if not request.response.done():
+                request.response.set_exception(Lost())
+                request.response.exception()  # seen: a client that has moved on need not look
         self._unanswered.clear()
 
     # --- the server's end
@@ -155,13 +155,13 @@ class Connection:
         if request not in self._unanswered:
             return
         self._unanswered.remove(request)
-        if request.answer.done():
+        if request.response.done():
             return
         if error is None:
-            request.answer.set_result(value)
+            request.response.set_result(value)
         else:
-            request.answer.set_exception(error)
-            request.answer.exception()
+            request.response.set_exception(error)
+            request.response.exception()
 
     def _client_gone(self) -> None:
         self._begun.clear()

@@ -58,14 +58,14 @@ class SimHolders:
         connection = Connection(self._world.loop, server, self._chance)
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await asyncio.shield(connection.send(begin))
+                response = await asyncio.shield(connection.send(begin))
         except (Lost, TimeoutError, StreamhouseError) as error:
             raise Unavailable(f"no answer; why={error!r}") from None
         finally:
             connection.close()
         if self._chance.random() < self._loss:
             raise Unavailable("the answer was lost")
-        return answer
+        return response
 
 
 class Placer(Client):

@@ -37,11 +37,13 @@ class PlainProducer(Client):
         """Send batches without waiting between them; returns how many were acknowledged."""
         batches = [self.make(self.chance.choice(self._partitions)) for _ in range(count)]
         connections = [await self.leader(sent.name) for sent in batches]
-        answers = [connection.send(self.appending(sent)) for connection, sent in zip(connections, batches, strict=True)]
+        responses = [
+            connection.send(self.appending(sent)) for connection, sent in zip(connections, batches, strict=True)
+        ]
         acked = 0
-        for connection, sent, answer in zip(connections, batches, answers, strict=True):
+        for connection, sent, response in zip(connections, batches, responses, strict=True):
             try:
-                await self.answer(connection, answer)
+                await self.answer(connection, response)
                 acked += 1
             except (StreamhouseError, Lost) as error:
                 self.failed(sent.name, error)
@@ -129,11 +131,11 @@ class IdempotentProducer(Client):
         """Send the first batches of the lane, as many as may be in flight; keep those that were not acknowledged."""
         connection = await self.leader(lane.name)
         batches = lane.unacked[:WINDOW]
-        answers = [connection.send(self.appending(sent)) for sent in batches]
+        responses = [connection.send(self.appending(sent)) for sent in batches]
         patience_s = self.chance.choice((0.05, 1.0, 3.0))
-        for sent, answer in zip(batches, answers, strict=True):
+        for sent, response in zip(batches, responses, strict=True):
             try:
-                await self.answer(connection, answer, patience_s=patience_s)
+                await self.answer(connection, response, patience_s=patience_s)
             except DuplicateSequence:
                 self._stored_unseen(sent)
             except OutOfOrderSequence as error:

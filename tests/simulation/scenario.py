@@ -332,7 +332,7 @@ class Scenario:
         while True:
             try:
                 start = (await reader.call(simply(lambda broker: broker.earliest(name)), at=name)).offset
-                answers = await self._scan(reader, name, start, is_committed=is_committed)
+                responses = await self._scan(reader, name, start, is_committed=is_committed)
             except (StreamhouseError, Lost):
                 await asyncio.sleep(0.05)
                 continue
@@ -341,22 +341,22 @@ class Scenario:
             log = self.world.history.of(partition, name)
             bounds = self.world.history.bounds(log)
             assert bounds is not None
-            batches = [data for each in answers for _, data in batches_of(each.records)]
+            batches = [data for each in responses for _, data in batches_of(each.records)]
             self.world.history.complete(log, max(start, bounds[0]), batches)
-            self.world.history.recorder.read_whole(partition, answers, is_committed=is_committed)
+            self.world.history.recorder.read_whole(partition, responses, is_committed=is_committed)
             return
 
     async def _scan(self, reader: Client, name: TopicPartition, start: int, *, is_committed: bool) -> list[FetchResult]:
-        answers: list[FetchResult] = []
+        responses: list[FetchResult] = []
         offset = start
         while True:
             requests = [PartitionFetch(name, offset, 3_000, committed=is_committed)]
             (read,) = await reader.fetch(requests, max_bytes=100_000, min_bytes=0, max_wait_s=0)
             if read.got.error is not None:
                 raise read.got.error
-            answers.append(read.got)
+            responses.append(read.got)
             if read.end >= read.got.high_watermark:
-                return answers
+                return responses
             offset = read.end
 
     def _check_stored_unseen(self) -> None:
@@ -447,9 +447,9 @@ class Scenario:
             topics = [await broker.topic(plan.name) for plan in self.options.topics]
             return [leader.node_id for _, leader in sorted((await broker.leaders(topics)).items())]
 
-        answer = Connection(self.loop, agent, self.world.chance).send(simply(ask))
+        response = Connection(self.loop, agent, self.world.chance).send(simply(ask))
         try:
-            nodes = await answer
+            nodes = await response
         except (StreamhouseError, Lost):
             return None
         return None if -1 in nodes else nodes

@@ -162,34 +162,34 @@ class WireConnection:
 
     def send(self, begin: Begin[T]) -> "asyncio.Future[T]":
         """As `network.Connection.send`: its first stage writes the request, its second waits for the response."""
-        answer = self._loop.create_future()
+        response = self._loop.create_future()
         if self.is_lost:
-            _fail(answer, Lost())
-            return answer
-        self._asked.append((begin, answer))
+            _fail(response, Lost())
+            return response
+        self._asked.append((begin, response))
         if self._worker is None:
             self._worker = self._loop.create_task(self._work(), name="wire client")
-        return answer
+        return response
 
     async def _work(self) -> None:
         while self._asked:
-            begin, answer = self._asked.popleft()
-            finish = await self._told(begin(cast(Any, self.broker)), answer)
+            begin, response = self._asked.popleft()
+            finish = await self._told(begin(cast(Any, self.broker)), response)
             if finish is not None:
-                self._loop.create_task(self._finish(finish(), answer), name="wire client")
+                self._loop.create_task(self._finish(finish(), response), name="wire client")
         self._worker = None
 
-    async def _finish(self, finishing: Coroutine[Any, Any, T], answer: "asyncio.Future[T]") -> None:
-        result = await self._told(finishing, answer)
-        if not answer.done():
-            answer.set_result(cast(T, result))
+    async def _finish(self, finishing: Coroutine[Any, Any, T], response: "asyncio.Future[T]") -> None:
+        result = await self._told(finishing, response)
+        if not response.done():
+            response.set_result(cast(T, result))
 
-    async def _told(self, work: Coroutine[Any, Any, T], answer: "asyncio.Future[Any]") -> T | None:
+    async def _told(self, work: Coroutine[Any, Any, T], response: "asyncio.Future[Any]") -> T | None:
         try:
             return await work
         except (StreamhouseError, Lost) as error:
             self._loop.note(f"refused {error}")
-            _fail(answer, error)
+            _fail(response, error)
         except Exception as error:
             self._loop.fail(error)
             raise

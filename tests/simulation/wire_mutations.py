@@ -22,10 +22,10 @@ from .mutation import Mutation, Patch
 
 
 def refused_batches_are_answered_without_their_codes(patch: Patch) -> None:
-    answer = produce._partition
+    response = produce._partition
 
     def without(outcome: Any) -> PartitionProduceResponse:
-        answered = answer(outcome)
+        answered = response(outcome)
         answered.error_code = ErrorCode.NONE
         return answered
 

@@ -165,15 +165,15 @@ async def test_keys_are_wrapped_and_unwrapped_also_after_a_rotation(server: Serv
 
 @KINDS
 @pytest.mark.parametrize(
-    "answer", [(503, b""), (500, b"{}"), (429, b"{}"), (200, b"{}"), (200, b"no json"), (200, b"{" + b" " * 100_000)]
+    "response", [(503, b""), (500, b"{}"), (429, b"{}"), (200, b"{}"), (200, b"no json"), (200, b"{" + b" " * 100_000)]
 )
 async def test_a_service_that_is_away_or_talks_nonsense_may_be_asked_again(
-    server: Server, kms: str, answer: tuple[int, bytes]
+    server: Server, kms: str, response: tuple[int, bytes]
 ) -> None:
     keys = service(server, kms)
     wrapped = await keys.wrap(KEY)
     for call in (lambda: keys.wrap(KEY), lambda: keys.unwrap(wrapped)):
-        server.script = [answer]
+        server.script = [response]
         with pytest.raises(Unavailable) as failed:
             await call()
         assert not isinstance(failed.value, DataKeyUnavailable)

@@ -83,8 +83,8 @@ async def test_a_real_server_gives_what_was_signed_and_nothing_else(real_s3: Rea
     url = f"s3://{BUCKET}/signed"
     read = await signed(url, real_s3.environment, SystemClock())
     async with httpx.AsyncClient(trust_env=False) as http:
-        answer = await http.get(read.url, headers=dict(read.headers))
-        assert (answer.status_code, answer.content) == (206, BODY[10:20])
+        response = await http.get(read.url, headers=dict(read.headers))
+        assert (response.status_code, response.content) == (206, BODY[10:20])
         past = ManualClock(now_ms=SystemClock().now_ms() - 120_000)
         expired = await signed(url, real_s3.environment, past)
         refused = {

@@ -75,14 +75,14 @@ class AclAgent(LiveAgent):
 
     def allow(self, user: str, operation: str, kind: str, name: str = "kafka-cluster") -> None:
         acl = {"principal": f"User:{user}", "operation": operation, "resource_type": kind, "name": name}
-        answer = self.send("admin", "POST", "/v1/acls", json={"acls": [acl]})
-        assert answer.is_success, answer.text
+        response = self.send("admin", "POST", "/v1/acls", json={"acls": [acl]})
+        assert response.is_success, response.text
 
     def forbid(self, user: str, operation: str, kind: str, name: str) -> None:
         """Take rules away."""
         chosen = {"principal": f"User:{user}", "operation": operation, "resource_type": kind, "name": name}
-        answer = self.send("admin", "DELETE", "/v1/acls", params=chosen)
-        assert answer.is_success, answer.text
+        response = self.send("admin", "DELETE", "/v1/acls", params=chosen)
+        assert response.is_success, response.text
 
 
 def wait_until(is_so: Callable[[], Any], *, timeout_s: float = WAIT_S, what: str = "") -> Any:

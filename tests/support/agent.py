@@ -82,8 +82,8 @@ class LiveAgent:
         try:
             context = None if self._ca is None else ssl.create_default_context(cafile=str(self._ca))
             url = f"{'http' if context is None else 'https'}://{self.http}/health/ready"
-            with urllib.request.urlopen(url, timeout=1, context=context) as answer:
-                return bool(answer.status == 200)
+            with urllib.request.urlopen(url, timeout=1, context=context) as response:
+                return bool(response.status == 200)
         except (urllib.error.URLError, OSError):
             return False
 

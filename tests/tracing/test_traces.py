@@ -151,11 +151,13 @@ def test_histograms_have_exemplars_in_openmetrics(agent: LiveAgent, collector: C
     trace, _, header = context(9)
     with httpx.Client(base_url=f"http://{agent.http}") as http:
         http.get("/v1/topics", headers={"traceparent": header}).raise_for_status()
-        answer = http.get("/metrics", headers={"accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"})
+        response = http.get(
+            "/metrics", headers={"accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"}
+        )
         plain = http.get("/metrics")
-    assert answer.headers["content-type"].startswith("application/openmetrics-text")
-    assert answer.text.endswith("# EOF\n")
-    exemplars = [line for line in answer.text.splitlines() if f'trace_id="{trace}"' in line]
+    assert response.headers["content-type"].startswith("application/openmetrics-text")
+    assert response.text.endswith("# EOF\n")
+    exemplars = [line for line in response.text.splitlines() if f'trace_id="{trace}"' in line]
     assert exemplars
     assert exemplars[0].startswith("streamhouse_http_request_seconds_bucket{")
     assert "trace_id" not in plain.text

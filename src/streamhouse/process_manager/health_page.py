@@ -106,7 +106,7 @@ def health_page(address: Address, states: Callable[[], Sequence[AgentHealth]]) -
         timeout = REQUEST_TIMEOUT_S
 
         def do_GET(self) -> None:
-            status, body = answer(self.path, states())
+            status, body = respond(self.path, states())
             self.send_response(status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(body)))
@@ -130,7 +130,7 @@ def health_page(address: Address, states: Callable[[], Sequence[AgentHealth]]) -
         thread.join()
 
 
-def answer(path: str, states: Sequence[AgentHealth]) -> tuple[HTTPStatus, bytes]:
+def respond(path: str, states: Sequence[AgentHealth]) -> tuple[HTTPStatus, bytes]:
     """The status and the body for a path."""
     path = path.partition("?")[0]
     if path not in PATHS:

@@ -48,8 +48,8 @@ async def find_credentials(environ: Mapping[str, str], fetch: Fetch) -> AwsCrede
         return known
     if not (url := _container_url(environ)):
         return None
-    answer = await fetch(url, _container_headers(environ))
-    return AwsCredentials(*(str(answer.get(name, "")) for name in ("AccessKeyId", "SecretAccessKey", "Token")))
+    response = await fetch(url, _container_headers(environ))
+    return AwsCredentials(*(str(response.get(name, "")) for name in ("AccessKeyId", "SecretAccessKey", "Token")))
 
 
 def _of_environment(environ: Mapping[str, str]) -> AwsCredentials | None:

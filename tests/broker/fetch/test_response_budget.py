@@ -22,20 +22,20 @@ READERS = 50
 
 @given(st.lists(st.integers(0, 5_000), max_size=100))
 def test_whoever_takes_no_more_than_there_is_room_for_never_passes_the_limit(wanted: list[int]) -> None:
-    answers = ResponseBudget(LIMIT_BYTES)
+    responses = ResponseBudget(LIMIT_BYTES)
     for size in wanted:
-        answers.resize(0, min(size, answers.room_bytes()))
-    assert answers.held_bytes <= LIMIT_BYTES
-    assert len(wanted) > 20 or answers.room_bytes() > 0
+        responses.resize(0, min(size, responses.room_bytes()))
+    assert responses.held_bytes <= LIMIT_BYTES
+    assert len(wanted) > 20 or responses.room_bytes() > 0
 
 
 def test_an_answer_gets_its_share_of_what_the_others_leave_however_it_grows() -> None:
-    answers = ResponseBudget(LIMIT_BYTES)
-    answers.resize(0, LIMIT_BYTES // 2)
-    own = answers.resize(0, 1_000)
-    assert own + answers.room_bytes(own_bytes=own) == LIMIT_BYTES // 2 // SHARE
-    answers.resize(LIMIT_BYTES // 2, 2 * LIMIT_BYTES)  # a batch may be larger than everything
-    assert answers.room_bytes(own_bytes=own) == 0
+    responses = ResponseBudget(LIMIT_BYTES)
+    responses.resize(0, LIMIT_BYTES // 2)
+    own = responses.resize(0, 1_000)
+    assert own + responses.room_bytes(own_bytes=own) == LIMIT_BYTES // 2 // SHARE
+    responses.resize(LIMIT_BYTES // 2, 2 * LIMIT_BYTES)  # a batch may be larger than everything
+    assert responses.room_bytes(own_bytes=own) == 0
 
 
 @pytest.fixture
@@ -67,13 +67,13 @@ async def test_many_cold_answers_that_are_gathered_at_once_stay_within_the_limit
     world: World, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held: list[int] = []
-    resize = broker.reader.answers.resize
+    resize = broker.reader.response_budget.resize
 
     def noted(before_bytes: int, after_bytes: int) -> int:
-        held.append(broker.reader.answers.held_bytes)
+        held.append(broker.reader.response_budget.held_bytes)
         return resize(before_bytes, after_bytes)
 
-    monkeypatch.setattr(broker.reader.answers, "resize", noted)
+    monkeypatch.setattr(broker.reader.response_budget, "resize", noted)
     going = world.objects.hold("get_range")
     readers = [ask(broker) for _ in range(READERS)]
     await settle()
@@ -81,11 +81,11 @@ async def test_many_cold_answers_that_are_gathered_at_once_stay_within_the_limit
     sizes = [sum(item.size_bytes for item in each) for each in await asyncio.gather(*readers)]
     assert 0 < min(sizes) <= max(sizes) <= LIMIT_BYTES // SHARE
     assert LIMIT_BYTES / 2 < max(held) <= LIMIT_BYTES + READERS * len(batch(VALUE))
-    assert broker.reader.answers.held_bytes == 0
+    assert broker.reader.response_budget.held_bytes == 0
 
 
 async def test_an_answer_that_was_cut_does_not_wait_and_asking_again_brings_the_rest(broker: Broker) -> None:
-    broker.reader.answers.resize(0, 2 * LIMIT_BYTES)  # others have it all
+    broker.reader.response_budget.resize(0, 2 * LIMIT_BYTES)  # others have it all
     for offset in range(BATCHES):
         async with asyncio.timeout(10):
             first, *others = await ask(broker, offset=offset, wait_s=60, min_bytes=MANY_BYTES)
@@ -97,7 +97,7 @@ async def test_whoever_gives_up_while_its_answer_is_gathered_holds_nothing(world
     world.objects.hold("get_range")
     reader = ask(broker)
     await settle()
-    assert broker.reader.answers.held_bytes > 0
+    assert broker.reader.response_budget.held_bytes > 0
     reader.cancel()
     await settle()
-    assert broker.reader.answers.held_bytes == 0
+    assert broker.reader.response_budget.held_bytes == 0

@@ -45,10 +45,10 @@ async def publish(
     return await broker.records.publish(topic, records, acks=acks, idempotency_key=key, timeout_s=10)
 
 
-def receipts(answers: Sequence[Receipt | StreamhouseError]) -> list[Receipt]:
-    for answer in answers:
-        assert isinstance(answer, Receipt), answer
-    return [answer for answer in answers if isinstance(answer, Receipt)]
+def receipts(responses: Sequence[Receipt | StreamhouseError]) -> list[Receipt]:
+    for response in responses:
+        assert isinstance(response, Receipt), response
+    return [response for response in responses if isinstance(response, Receipt)]
 
 
 def values(count: int, **fields: bytes) -> list[NewRecord]:
@@ -91,10 +91,10 @@ async def test_records_without_a_key_stay_together_in_a_call_and_calls_take_turn
 
 
 async def test_a_partition_that_is_named_is_obeyed_and_one_that_is_not_there_fails_alone(broker: Broker) -> None:
-    answers = await publish(broker, NewRecord(b"a", partition=4), NewRecord(b"b", partition=PARTITIONS))
-    assert isinstance(answers[0], Receipt)
-    assert answers[0].partition == 4
-    assert isinstance(answers[1], UnknownTopic)
+    responses = await publish(broker, NewRecord(b"a", partition=4), NewRecord(b"b", partition=PARTITIONS))
+    assert isinstance(responses[0], Receipt)
+    assert responses[0].partition == 4
+    assert isinstance(responses[1], UnknownTopic)
     assert await everything(broker) == [b"a"]
 
 
@@ -113,8 +113,8 @@ async def test_times_headers_and_nulls_arrive_as_they_were_given(broker: Broker)
     given = NewRecord(None, headers=(("trace", b"\x00\xff"), ("empty", None)), timestamp_ms=NOW_MS - 5, partition=0)
     first, second = receipts(await publish(broker, given, NewRecord(b"", partition=0)))
     assert (first.timestamp_ms, second.timestamp_ms) == (NOW_MS - 5, NOW_MS)
-    answer = await fetch(broker, 0, TopicPartition("orders", 0))
-    header = read_header(answer.records[0])
+    response = await fetch(broker, 0, TopicPartition("orders", 0))
+    header = read_header(response.records[0])
     assert (header.record_count, header.max_timestamp_ms) == (2, NOW_MS)
 
 
@@ -131,37 +131,37 @@ async def test_a_batch_that_would_be_too_large_is_split_and_a_record_that_is_fai
     broker = await world.start_with(**{"max.message.bytes": "1000"})
     records = values(300)
     records.insert(150, NewRecord(bytes(range(256)) * 8))
-    answers = await publish(broker, *records)
-    assert isinstance(answers.pop(150), RecordTooLarge)
-    assert [receipt.offset for receipt in receipts(answers)] == list(range(300))
+    responses = await publish(broker, *records)
+    assert isinstance(responses.pop(150), RecordTooLarge)
+    assert [receipt.offset for receipt in receipts(responses)] == list(range(300))
     assert list((await values_of(broker)).values()) == [b"%d" % number for number in range(300)]
 
 
 async def test_a_record_that_breaks_a_rule_of_the_topic_fails_alone(world: World) -> None:
     broker = await world.start_with(**{"cleanup.policy": "compact"})
-    answers = await publish(broker, NewRecord(b"a", key=b"k"), NewRecord(b"b"), NewRecord(b"c", key=b"l"))
-    assert isinstance(answers[1], InvalidRecord)
-    assert [answer.offset for answer in answers if isinstance(answer, Receipt)] == [0, 1]
+    responses = await publish(broker, NewRecord(b"a", key=b"k"), NewRecord(b"b"), NewRecord(b"c", key=b"l"))
+    assert isinstance(responses[1], InvalidRecord)
+    assert [response.offset for response in responses if isinstance(response, Receipt)] == [0, 1]
     assert list((await values_of(broker)).values()) == [b"a", b"c"]
 
 
 async def test_when_all_records_break_a_rule_nothing_is_stored(world: World) -> None:
     broker = await world.start_with(**{"cleanup.policy": "compact"})
-    answers = await publish(broker, *values(3))
-    assert all(isinstance(answer, InvalidRecord) for answer in answers)
+    responses = await publish(broker, *values(3))
+    assert all(isinstance(response, InvalidRecord) for response in responses)
     assert await values_of(broker) == {}
 
 
 @pytest.mark.parametrize("timestamp_ms", [-2, 2**63, NOW_MS + 10**12])
 async def test_a_time_that_no_record_may_have_fails_alone(broker: Broker, timestamp_ms: int) -> None:
-    answers = await publish(broker, NewRecord(b"a"), NewRecord(b"b", timestamp_ms=timestamp_ms), NewRecord(b"c"))
-    assert isinstance(answers[1], InvalidTimestamp)
+    responses = await publish(broker, NewRecord(b"a"), NewRecord(b"b", timestamp_ms=timestamp_ms), NewRecord(b"c"))
+    assert isinstance(responses[1], InvalidTimestamp)
     assert await everything(broker) == [b"a", b"c"]
 
 
 async def test_a_header_that_is_no_text_fails_alone(broker: Broker) -> None:
-    answers = await publish(broker, NewRecord(b"a"), NewRecord(b"b", headers=(("\ud800", b"x"),)), NewRecord(b"c"))
-    assert isinstance(answers[1], InvalidRecord)
+    responses = await publish(broker, NewRecord(b"a"), NewRecord(b"b", headers=(("\ud800", b"x"),)), NewRecord(b"c"))
+    assert isinstance(responses[1], InvalidRecord)
     assert await everything(broker) == [b"a", b"c"]
 
 
@@ -212,9 +212,9 @@ async def test_whole_batches_get_the_offset_of_their_first_record_and_a_damaged_
     damaged[-1] ^= 1
     given = [batch(b"a", b"b").toreadonly(), memoryview(damaged), memoryview(b"short"), batch(b"c")]
     before = [bytes(each) for each in given]
-    answers = await broker.records.publish_batches(ORDERS, given, acks=Acks.WAL, timeout_s=10)
-    assert [type(answer) for answer in answers] == [Receipt, CorruptBatch, CorruptBatch, Receipt]
-    assert [answer.offset for answer in answers if isinstance(answer, Receipt)] == [0, 2]
+    responses = await broker.records.publish_batches(ORDERS, given, acks=Acks.WAL, timeout_s=10)
+    assert [type(response) for response in responses] == [Receipt, CorruptBatch, CorruptBatch, Receipt]
+    assert [response.offset for response in responses if isinstance(response, Receipt)] == [0, 2]
     assert list((await values_of(broker)).values()) == [b"a", b"b", b"c"]
     assert [bytes(each) for each in given] == before
 
@@ -231,9 +231,9 @@ async def test_others_have_their_turn_while_a_call_has_very_many_batches(world: 
 
     given = [memoryview(batch(b"%d" % number)) for number in range(2000)]
     running = asyncio.ensure_future(others())
-    answers = await broker.records.publish_batches(ORDERS, given, acks=Acks.WAL, timeout_s=60)
+    responses = await broker.records.publish_batches(ORDERS, given, acks=Acks.WAL, timeout_s=60)
     running.cancel()
-    assert [answer.offset for answer in answers if isinstance(answer, Receipt)] == list(range(2000))
+    assert [response.offset for response in responses if isinstance(response, Receipt)] == list(range(2000))
     assert turns > 2000 / BATCHES_PER_TURN
 
 
@@ -241,8 +241,8 @@ async def test_a_batch_of_an_idempotent_producer_that_comes_again_is_stored_once
     broker = await world.start_with()
     for _ in range(2):
         given = [idempotent(b"a", sequence=0), idempotent(b"b", sequence=1)]
-        answers = await broker.records.publish_batches(ORDERS, given, acks=Acks.WAL, timeout_s=10)
-        assert [receipt.offset for receipt in receipts(answers)] == [0, 1]
+        responses = await broker.records.publish_batches(ORDERS, given, acks=Acks.WAL, timeout_s=10)
+        assert [receipt.offset for receipt in receipts(responses)] == [0, 1]
     assert list((await values_of(broker)).values()) == [b"a", b"b"]
 
 
@@ -264,8 +264,8 @@ async def test_a_key_with_other_records_is_refused(world: World) -> None:
     broker = await world.start_with()
     await publish(broker, NewRecord(b"a"), NewRecord(b"b"), key="order-1")
     for other in ([NewRecord(b"a")], [NewRecord(b"a"), NewRecord(b"c")], values(3)):
-        answers = await publish(broker, *other, key="order-1")
-        assert all(isinstance(answer, IdempotencyKeyReused) for answer in answers), answers
+        responses = await publish(broker, *other, key="order-1")
+        assert all(isinstance(response, IdempotencyKeyReused) for response in responses), responses
     assert list((await values_of(broker)).values()) == [b"a", b"b"]
 
 
@@ -315,5 +315,5 @@ async def test_what_fails_after_it_was_buffered_is_counted(world: World) -> None
 async def test_a_batch_under_the_id_of_a_key_is_refused(world: World) -> None:
     broker = await world.start_with()
     given = [idempotent(b"a", sequence=0, producer=FIRST_KEY_ID)]
-    (answer,) = await broker.records.publish_batches(ORDERS, given, acks=Acks.WAL, timeout_s=10)
-    assert isinstance(answer, InvalidRecord)
+    (response,) = await broker.records.publish_batches(ORDERS, given, acks=Acks.WAL, timeout_s=10)
+    assert isinstance(response, InvalidRecord)

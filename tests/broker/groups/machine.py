@@ -26,7 +26,7 @@ class Machine:
         self.settings = GroupSettings(**{"initial_rebalance_delay_s": DELAY_S, **settings})
         self.group = Group("g", self.settings)
         self.now = 100.0
-        self.answers: dict[int, JoinResult | SyncResult | StreamhouseError] = {}
+        self.responses: dict[int, JoinResult | SyncResult | StreamhouseError] = {}
         self.holds_writes = False
         self.writes: list[WriteGroup] = []
         self.stored: list[StoredGroup] = []
@@ -37,8 +37,8 @@ class Machine:
         for effect in effects:
             if isinstance(effect, Reply):
                 assert isinstance(effect.token, int)
-                assert effect.token not in self.answers, "answered twice"
-                self.answers[effect.token] = effect.response
+                assert effect.token not in self.responses, "answered twice"
+                self.responses[effect.token] = effect.response
             else:
                 self.writes.append(effect)
         while self.writes and not self.holds_writes:
@@ -114,22 +114,22 @@ class Machine:
         return self.group.state
 
     def joined(self, token: int) -> JoinResult:
-        answer = self.answers[token]
-        assert isinstance(answer, JoinResult), answer
-        return answer
+        response = self.responses[token]
+        assert isinstance(response, JoinResult), response
+        return response
 
     def synced(self, token: int) -> SyncResult:
-        answer = self.answers[token]
-        assert isinstance(answer, SyncResult), answer
-        return answer
+        response = self.responses[token]
+        assert isinstance(response, SyncResult), response
+        return response
 
     def refused(self, token: int) -> StreamhouseError:
-        answer = self.answers[token]
-        assert isinstance(answer, StreamhouseError), answer
-        return answer
+        response = self.responses[token]
+        assert isinstance(response, StreamhouseError), response
+        return response
 
     def waits(self, token: int) -> bool:
-        return token not in self.answers
+        return token not in self.responses
 
     def gather(self, *instances: str | None, **more: Any) -> list[str]:
         """A first generation of so many members; they have their ids, and are about to sync."""

@@ -109,10 +109,10 @@ class Weather:
                 await self.gates[name].wait()
             if name in self.refused:
                 raise Unavailable(f"refused; call={name}")
-            answer = await method(*args, **named)
+            response = await method(*args, **named)
             if name in self.unanswered:
                 raise Unavailable(f"answer lost; call={name}")
-            return answer
+            return response
 
         return call
 

@@ -52,12 +52,12 @@ class Crash:
             await self._die()
         if now and self._how == "zombie":
             self.took_over.append(await self._scene.successor(of=self._scene.agents[0]))
-        answer = await method(*args, **named)
+        response = await method(*args, **named)
         if now and self._how == "after":
             await self._die()
         if self._how == "lost" and 0 <= self._calls - self._at_call < 3:
             raise Unavailable("answer lost")
-        return answer
+        return response
 
     async def _die(self) -> None:
         assert self.link is not None

@@ -133,27 +133,27 @@ class GroupMachine(RuleBasedStateMachine):
     @invariant()
     def look_at_answers(self) -> None:
         """Every answer, once."""
-        answers = list(self.machine.answers.items())
-        for token, answer in answers[self.seen :]:
-            assert token in self.asked or token == max(self.machine.answers)
-            match answer:
+        responses = list(self.machine.responses.items())
+        for token, response in responses[self.seen :]:
+            assert token in self.asked or token == max(self.machine.responses)
+            match response:
                 case JoinResult():
-                    self.joined(answer)
+                    self.joined(response)
                 case SyncResult():
-                    self.synced(*self.syncs[token], answer.assignment)
+                    self.synced(*self.syncs[token], response.assignment)
                 case MemberIdRequired():
-                    self.ids.append((answer.member_id, None))
-        self.seen = len(answers)
+                    self.ids.append((response.member_id, None))
+        self.seen = len(responses)
         del self.ids[:-8]
 
-    def joined(self, answer: JoinResult) -> None:
-        instance = next((each.instance_id for each in answer.members if each.member_id == answer.member_id), None)
-        member = self.machine.group.roster.get(answer.member_id)
+    def joined(self, response: JoinResult) -> None:
+        instance = next((each.instance_id for each in response.members if each.member_id == response.member_id), None)
+        member = self.machine.group.roster.get(response.member_id)
         instance = member.instance_id if member is not None else instance
-        if (answer.member_id, instance) not in self.ids:
-            self.ids.append((answer.member_id, instance))
-        if answer.members and not answer.skip_assignment:
-            self.rosters[answer.generation] = tuple(each.member_id for each in answer.members)
+        if (response.member_id, instance) not in self.ids:
+            self.ids.append((response.member_id, instance))
+        if response.members and not response.skip_assignment:
+            self.rosters[response.generation] = tuple(each.member_id for each in response.members)
 
     def synced(self, member_id: str, instance_id: str | None, generation: int, assignment: bytes) -> None:
         """What a member is told was durable before, and nobody else was told the same in that generation."""
@@ -198,7 +198,7 @@ class GroupMachine(RuleBasedStateMachine):
         machine.pass_time(1000)
         assert machine.state() is GroupState.EMPTY
         assert machine.group.next_deadline() == float("inf")
-        unanswered = self.asked - set(machine.answers)
+        unanswered = self.asked - set(machine.responses)
         assert not unanswered
 
 

@@ -111,14 +111,14 @@ async def test_every_codec_is_kept(world: World, broker: Broker) -> None:
         await put(broker, (b"a", b"x" * 100), (b"b", b"y" * 100), (bytes([codec]), b"z"), codec=codec)
     await flush(broker)
     await broker.compactor.run_once()
-    answer = await fetch(broker, 0)
+    response = await fetch(broker, 0)
     codecs = [
         int.from_bytes(data[span.position + 21 : span.position + 23]) & 7
-        for data in answer.records
+        for data in response.records
         for span in iter_batches(data)
     ]
     assert codecs == list(Codec)
-    assert [record.key for record in records_of(answer.records)] == [
+    assert [record.key for record in records_of(response.records)] == [
         *map(bytes, [[0], [1], [2], [3]]),
         b"a",
         b"b",
@@ -131,9 +131,9 @@ async def test_a_fetch_in_a_gap_gets_what_follows(broker: Broker) -> None:
         await written(broker, (b"a", b"%d" % n), (b"k%d" % n, b""))
     await broker.compactor.run_once()
     for offset in range(9):
-        answer = await fetch(broker, offset)
-        assert answer.error is None
-        results = [record.offset for record in records_of(answer.records) if record.offset >= offset]
+        response = await fetch(broker, offset)
+        assert response.error is None
+        results = [record.offset for record in records_of(response.records) if record.offset >= offset]
         assert results == [at for at in (1, 3, 5, 7, 8, 9) if at >= offset]
 
 
@@ -195,10 +195,10 @@ async def test_the_last_offset_stays_within_reach_when_its_tombstone_is_gone(wor
     partition = await partition_of(broker)
     await world.sqlite._database.write(lambda tx: tx.change("UPDATE partitions SET cleaned_to = 0", {}))
     await broker.compactor.run_once()
-    answer = await fetch(broker, 0)
-    assert records_of(answer.records) == []
-    [last] = iter_batches(answer.records[0])
-    assert last.end == answer.high_watermark == 2
+    response = await fetch(broker, 0)
+    assert records_of(response.records) == []
+    [last] = iter_batches(response.records[0])
+    assert last.end == response.high_watermark == 2
     assert partition == (await world.sqlite.partitions([partition.topic_id]))[0].partition
     await written(broker, (b"b", b"2"))
     await broker.compactor.run_once()
@@ -586,10 +586,10 @@ async def read_all(broker: Broker) -> list[Record]:
     results: list[Record] = []
     offset = 0
     while offset < (await broker.latest(ORDERS)).offset:
-        answer = await fetch(broker, offset, max_bytes=300)
-        assert answer.error is None
-        results += [record for record in records_of(answer.records) if record.offset >= offset]
-        ends = [span.end for data in answer.records for span in iter_batches(data)]
+        response = await fetch(broker, offset, max_bytes=300)
+        assert response.error is None
+        results += [record for record in records_of(response.records) if record.offset >= offset]
+        ends = [span.end for data in response.records for span in iter_batches(data)]
         if not ends:
             break
         offset = ends[-1]

@@ -183,7 +183,7 @@ async def test_cold_readers_do_not_slow_a_reader_of_the_tail(make_world: MakeWor
         assert records_of((await fetch(broker, 10)).records)[0].value == b"new"
     assert not any(task.done() for task in cold)
     resume.set()
-    assert all(answer.error is None and answer.records for answer in await asyncio.gather(*cold))
+    assert all(response.error is None and response.records for response in await asyncio.gather(*cold))
 
 
 # --- whatever happens

@@ -237,16 +237,16 @@ class ManualClock:
 class Scripted:
     """An agent that answers as it is told, and then as the last time."""
 
-    def __init__(self, *answers: HttpResponse | Exception) -> None:
-        self.answers = list(answers)
+    def __init__(self, *responses: HttpResponse | Exception) -> None:
+        self.responses = list(responses)
         self.requests = 0
 
     async def send(self, *_: object, **__: object) -> HttpResponse:
         self.requests += 1
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        response = self.responses.pop(0) if len(self.responses) > 1 else self.responses[0]
+        if isinstance(response, Exception):
+            raise response
+        return response
 
 
 COMMIT = CommitRequest(query=str(uuid.uuid4()), epoch=0, segments=())

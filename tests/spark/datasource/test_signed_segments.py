@@ -103,9 +103,9 @@ URL = "https://store/records/segments/a?X-Amz-Signature=secret"
 class Signing:
     """An agent that signs; `answers` come first."""
 
-    def __init__(self, *answers: HttpResponse) -> None:
+    def __init__(self, *responses: HttpResponse) -> None:
         self.requests: list[object] = []
-        self._answers = list(answers)
+        self._answers = list(responses)
 
     async def send(self, method: str, path: str, *, body: object) -> HttpResponse:
         self.requests.append((method, path, body))
@@ -114,10 +114,10 @@ class Signing:
         return HttpResponse(200, json.dumps({"url": URL, "headers": {"range": "bytes=0-8"}}).encode())
 
 
-def source(agents: Signing, *answers: httpx.Response | Exception) -> SignedSource:
-    script = list(answers)
+def source(agents: Signing, *responses: httpx.Response | Exception) -> SignedSource:
+    script = list(responses)
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def respond(request: httpx.Request) -> httpx.Response:
         assert (str(request.url), request.headers["range"]) == (URL, "bytes=0-8")
         assert "authorization" not in request.headers
         now = script.pop(0)
@@ -126,7 +126,7 @@ def source(agents: Signing, *answers: httpx.Response | Exception) -> SignedSourc
         return now
 
     client: Any = agents
-    return SignedSource(client, httpx.AsyncClient(transport=httpx.MockTransport(answer)), first_wait_s=0.001)
+    return SignedSource(client, httpx.AsyncClient(transport=httpx.MockTransport(respond)), first_wait_s=0.001)
 
 
 async def test_what_passes_is_tried_again_with_another_signature() -> None:

@@ -181,8 +181,8 @@ def _told(agent: LiveAgent, path: str, body: Any = None) -> Any:
     request = urllib.request.Request(
         f"http://{agent.http}/v1/{path}", data=data, headers={"content-type": "application/json"}
     )
-    with urllib.request.urlopen(request) as answer:
-        return json.load(answer)
+    with urllib.request.urlopen(request) as response:
+        return json.load(response)
 
 
 def run(builder: PipelineBuilder, each: PipelineJob) -> None:

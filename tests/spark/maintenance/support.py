@@ -47,8 +47,8 @@ def ask(agent: LiveAgent, path: str, body: object | None = None, *, method: str 
     data = None if body is None else msgspec.json.encode(body)
     request = urllib.request.Request(f"http://{agent.http}{path}", data=data, method=method)
     request.add_header("content-type", "application/json")
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        content = answer.read()
+    with urllib.request.urlopen(request, timeout=60) as response:
+        content = response.read()
     return msgspec.json.decode(content) if content else None
 
 

@@ -118,11 +118,12 @@ def test_a_wrong_address_is_told_without_the_patience_that_agents_get_later(quic
 
 
 @pytest.mark.parametrize(
-    "answer", [httpx.Response(404, text="Not Found"), httpx.Response(200, text="<html>"), httpx.Response(200, json={})]
+    "response",
+    [httpx.Response(404, text="Not Found"), httpx.Response(200, text="<html>"), httpx.Response(200, json={})],
 )
-async def test_another_server_is_not_taken_for_an_agent(answer: httpx.Response) -> None:
+async def test_another_server_is_not_taken_for_an_agent(response: httpx.Response) -> None:
     async with MaintenanceClient("elsewhere:80") as maintainers:
-        maintainers.agents.http = Http("elsewhere:80", transport=httpx.MockTransport(lambda request: answer))
+        maintainers.agents.http = Http("elsewhere:80", transport=httpx.MockTransport(lambda request: response))
         with pytest.raises(Misconfigured, match="the server at elsewhere:80 is not an agent"):
             await maintainers.check_agent()
 
@@ -255,8 +256,8 @@ async def test_a_job_that_dies_leaves_old_or_new_and_what_it_left_is_collected(o
 
 def gets(agent: LiveAgent) -> float:
     """Ranges that the agent has read from its store."""
-    with urllib.request.urlopen(f"http://{agent.http}/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
+    with urllib.request.urlopen(f"http://{agent.http}/metrics", timeout=10) as response:
+        lines = response.read().decode().splitlines()
     return sum(
         float(line.rpartition(" ")[2])
         for line in lines

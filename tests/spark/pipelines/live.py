@@ -235,8 +235,8 @@ def canonical(row: Any) -> str:
 
 def owner_of(agent: LiveAgent, name: str) -> str | None:
     try:
-        with urllib.request.urlopen(f"http://{agent.http}/v1/pipelines/{name}", timeout=5) as answer:
-            owner = json.load(answer)["owner"]
+        with urllib.request.urlopen(f"http://{agent.http}/v1/pipelines/{name}", timeout=5) as response:
+            owner = json.load(response)["owner"]
     except (urllib.error.URLError, OSError):
         return None
     return None if owner is None else str(owner["supervisor"])

@@ -61,8 +61,8 @@ class Files:
 
             def beat(running: list[dict[str, Any]]) -> dict[str, int]:
                 body = {"host": "here", "slots": 100, "running": running}
-                answer = http.post("/v1/supervisors/one/heartbeat", json=body).raise_for_status()
-                return {each["pipeline"]["name"]: each["epoch"] for each in answer.json()["assigned"]}
+                response = http.post("/v1/supervisors/one/heartbeat", json=body).raise_for_status()
+                return {each["pipeline"]["name"]: each["epoch"] for each in response.json()["assigned"]}
 
             epochs = beat([])
             beat([{"name": name, "epoch": epochs[name], "status": {"batch_id": 0}} for name in names])

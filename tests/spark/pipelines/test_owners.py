@@ -42,9 +42,9 @@ def produce(agent: AclAgent, topic: str, *ids: int, user: str = "admin") -> None
 
 
 def copied(agent: AclAgent, user: str = "admin") -> list[dict[str, Any]]:
-    answer = agent.send(user, "GET", "/v1/topics/copies/partitions/0/records", params={"offset": 0})
-    assert answer.is_success, answer.text
-    values = [each["value"] for each in answer.json()["records"]]
+    response = agent.send(user, "GET", "/v1/topics/copies/partitions/0/records", params={"offset": 0})
+    assert response.is_success, response.text
+    values = [each["value"] for each in response.json()["records"]]
     return [each if isinstance(each, dict) else json.loads(each) for each in values]
 
 
@@ -67,8 +67,8 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AclAgent]:
 
 
 def test_a_pipeline_runs_with_the_rights_of_who_applied_it(agent: AclAgent) -> None:
-    answer = put(agent, "alice", "alices", "orders")
-    assert answer.json()["pipeline"]["runs_as"] == "User:alice"
+    response = put(agent, "alice", "alices", "orders")
+    assert response.json()["pipeline"]["runs_as"] == "User:alice"
     why = wait_until(lambda: failure(agent, "alices"), timeout_s=240)
     assert "dead_letters = 'none'" in why
     for operation in ("create", "write"):
@@ -131,8 +131,8 @@ def test_tenants_have_pipelines_and_views_of_one_name_in_one_spark(agent: AclAge
         assert put(agent, user, "alices", "orders").is_success
         text = "CREATE MATERIALIZED VIEW counts KEY (of) AS SELECT of, count(*) AS n FROM STREAM(orders) GROUP BY of"
         body = {"kind": "view", "text": text, "key": ["of"], "starting": "earliest"}
-        answer = agent.send(user, "PUT", "/v1/pipelines/counts", json=body)
-        assert answer.is_success, answer.text
+        response = agent.send(user, "PUT", "/v1/pipelines/counts", json=body)
+        assert response.is_success, response.text
     for user, ids in tenants.items():
         wait_until(partial(_is_done, agent, user, len(ids)), timeout_s=240, what=str(status(agent, "alices", user)))
         assert sorted(each["id"] for each in copied(agent, user)) == list(ids)

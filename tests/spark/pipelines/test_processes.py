@@ -98,9 +98,9 @@ class Seen:
         assert (await self._http.send("PUT", f"/v1/pipelines/{name}", body=body)).status == 200
 
     async def ask(self, method: str, path: str) -> Any:
-        answer = await self._http.send(method, path, body={} if method == "POST" else None)
-        assert answer.status < 300, answer
-        return msgspec.json.decode(answer.content) if answer.content else None
+        response = await self._http.send(method, path, body={} if method == "POST" else None)
+        assert response.status < 300, response
+        return msgspec.json.decode(response.content) if response.content else None
 
     async def until(self, condition: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
         """All pipelines by name, once they are as they should be."""

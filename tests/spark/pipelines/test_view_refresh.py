@@ -22,10 +22,10 @@ def test_a_view_of_a_view_that_began_anew_or_has_other_columns_is_computed_again
     """Its new query has written as many rows in a batch of the same number."""
     view: dict[str, Any] = {"batch": 0, "rows": 2, "whole": True, "fresh_at_ms": 1, "query": "a"}
 
-    def answer(*args: Any) -> HttpResponse:
+    def respond(*args: Any) -> HttpResponse:
         return HttpResponse(status=200, content=json.dumps(view).encode())
 
-    monkeypatch.setattr(materialized_view, "_send", answer)
+    monkeypatch.setattr(materialized_view, "_send", respond)
     read = [BASE]
     refresh = ViewRefresh(lambda: ResolvedQuery(frame=FRAME, reads=tuple(read)), "nowhere:1")
     first = refresh()

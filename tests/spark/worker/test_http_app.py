@@ -148,8 +148,8 @@ async def test_every_format_has_the_same_rows(scene: Scene) -> None:
 
 async def test_nobody_without_a_token_is_answered(scene: Scene) -> None:
     for wrong in ("Bearer wrong", "own", ""):
-        answer = await scene.client.get("/health", headers={"authorization": wrong})
-        assert answer.status_code == 401
+        response = await scene.client.get("/health", headers={"authorization": wrong})
+        assert response.status_code == 401
 
 
 async def test_agents_say_for_whom_they_ask_and_nobody_ends_a_query_of_somebody_else(scene: Scene) -> None:
@@ -199,13 +199,13 @@ async def test_more_queries_than_allowed_are_refused_and_may_come_again(scene: S
     refused = await scene.ask("rows")
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
     scene.engine.freed.set()
-    assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200, 200]
+    assert [response.status_code for response in await asyncio.gather(*waiting)] == [200, 200]
     assert (await scene.ask("rows")).status_code == 200
 
 
 async def test_a_query_ends_when_its_time_is_up(scene: Scene) -> None:
-    answer = await scene.ask("wait", timeout_s=0.05, query_id="slow")
-    assert answer.status_code == 504
+    response = await scene.ask("wait", timeout_s=0.05, query_id="slow")
+    assert response.status_code == 504
     assert await asyncio.to_thread(scene.engine.was_released.wait, 10)
     assert "slow" in scene.engine.cancelled
 
@@ -214,8 +214,8 @@ async def test_a_query_can_be_cancelled_by_its_id(scene: Scene) -> None:
     asking = asyncio.create_task(scene.ask("wait", query_id="mine"))
     assert await asyncio.to_thread(scene.engine.entered.acquire, timeout=10)
     assert (await scene.client.delete("/v1/sql/queries/mine")).status_code == 204
-    answer = await asking
-    assert (answer.status_code, answer.json()["title"]) == (409, "QueryCancelled")
+    response = await asking
+    assert (response.status_code, response.json()["title"]) == (409, "QueryCancelled")
     assert (await scene.client.delete("/v1/sql/queries/mine")).status_code == 404
 
 
@@ -230,9 +230,9 @@ async def test_a_query_ends_with_whoever_asked(scene: Scene) -> None:
 
 async def test_a_live_query_goes_on_until_its_reader_leaves(scene: Scene) -> None:
     headers = {"accept": "application/x-ndjson"}
-    async with scene.client.stream("POST", "/v1/sql", json={"sql": "live"}, headers=headers) as answer:
-        assert answer.headers["streamhouse-live"] == "true"
-        lines = answer.aiter_lines()
+    async with scene.client.stream("POST", "/v1/sql", json={"sql": "live"}, headers=headers) as response:
+        assert response.headers["streamhouse-live"] == "true"
+        lines = response.aiter_lines()
         assert [json.loads(await anext(lines))["id"] for _ in range(3)] == [1, 2, 3]
         assert scene.serving.idle_s == 0.0
     assert await asyncio.to_thread(scene.engine.was_cancelled.wait, 10)
@@ -241,9 +241,9 @@ async def test_a_live_query_goes_on_until_its_reader_leaves(scene: Scene) -> Non
 
 async def test_a_live_query_comes_as_lines_where_nothing_else_is_wanted(scene: Scene) -> None:
     """As a whole it would come when its time is up: `curl` would show nothing until then."""
-    async with scene.client.stream("POST", "/v1/sql", json={"sql": "live"}) as answer:
-        assert answer.headers["content-type"] == "application/x-ndjson"
-        assert json.loads(await anext(answer.aiter_lines()))["id"] == 1
+    async with scene.client.stream("POST", "/v1/sql", json={"sql": "live"}) as response:
+        assert response.headers["content-type"] == "application/x-ndjson"
+        assert json.loads(await anext(response.aiter_lines()))["id"] == 1
 
 
 @pytest.mark.parametrize("accept", ["application/x-ndjson", "application/vnd.apache.arrow.stream"])
@@ -251,8 +251,8 @@ async def test_a_live_query_without_rows_shows_that_it_goes_on(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, accept: str
 ) -> None:
     monkeypatch.setattr(http_app, "HEARTBEAT_S", 0.0)
-    async with scene.client.stream("POST", "/v1/sql", json={"sql": "silent"}, headers={"accept": accept}) as answer:
-        parts = answer.aiter_raw()
+    async with scene.client.stream("POST", "/v1/sql", json={"sql": "silent"}, headers={"accept": accept}) as response:
+        parts = response.aiter_raw()
         first = [await anext(parts) for _ in range(3)]
     if accept == "application/x-ndjson":
         assert b"".join(first).strip(b"\n") == b""
@@ -279,8 +279,8 @@ async def test_a_live_query_in_one_piece_ends_with_its_rows(scene: Scene) -> Non
 
 
 async def test_a_live_query_ends_when_its_time_is_up(scene: Scene) -> None:
-    answer = await scene.ask("live", accept="application/x-ndjson", timeout_s=0.1)
-    assert answer.status_code == 200
+    response = await scene.ask("live", accept="application/x-ndjson", timeout_s=0.1)
+    assert response.status_code == 200
 
 
 async def test_questions_have_a_size_and_a_form(scene: Scene) -> None:

@@ -50,8 +50,8 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AclAgent]:
             assert agent.send("admin", "POST", "/v1/topics", json={"name": topic, "partitions": 1}).is_success
             lines = "".join(json.dumps({"value": {"id": number, "amount": 2 * number}}) + "\n" for number in range(10))
             path, headers = f"/v1/topics/{topic}/records", {"content-type": "application/x-ndjson"}
-            answer = agent.send("admin", "POST", path, content=lines, headers=headers)
-            assert answer.is_success, answer.text
+            response = agent.send("admin", "POST", path, content=lines, headers=headers)
+            assert response.is_success, response.text
         for user in ("alice", "bob"):
             agent.allow(user, "run-sql", "cluster")
         agent.allow("alice", "read", "topic", "orders")
@@ -66,9 +66,9 @@ def ask(agent: AclAgent, user: str, sql: str, **more: object) -> httpx.Response:
 
 
 def test_a_caller_reads_what_he_may_read(agent: AclAgent) -> None:
-    answer = ask(agent, "alice", "SELECT sum(amount) AS total, count(*) AS n FROM orders")
-    assert answer.status_code == 200, answer.text
-    assert answer.json()["rows"] == [{"total": 90, "n": 10}]
+    response = ask(agent, "alice", "SELECT sum(amount) AS total, count(*) AS n FROM orders")
+    assert response.status_code == 200, response.text
+    assert response.json()["rows"] == [{"total": 90, "n": 10}]
 
 
 def test_what_a_caller_may_not_see_is_not_there(agent: AclAgent) -> None:
@@ -184,6 +184,6 @@ def test_tenants_of_one_worker_see_their_own_names_only(agent: AclAgent) -> None
         text = "SELECT nothing FROM orders; CREATE PIPELINE orders AS INSERT INTO orders SELECT * FROM STREAM(orders);"
         checked = agent.send(user, "POST", "/v1/sql/validate", json={"text": text})
         shown += [rows, tables, plan, complete, checked]
-        for answer in shown:
-            assert "~" not in answer.text
-            assert other not in answer.text
+        for response in shown:
+            assert "~" not in response.text
+            assert other not in response.text

@@ -64,17 +64,17 @@ def test_an_answer_has_no_more_rows_than_asked_for(scene: tuple[LiveAgent, Worke
 
 
 def test_a_mistake_has_its_place(scene: tuple[LiveAgent, Worker]) -> None:
-    answer = ask(scene[1], "SELECT id,\n  amout FROM payments")
-    assert answer.status_code == 400
-    (problem,) = answer.json()["problems"]
+    response = ask(scene[1], "SELECT id,\n  amout FROM payments")
+    assert response.status_code == 400
+    (problem,) = response.json()["problems"]
     assert (problem["line"], problem["column"]) == (2, 3)
     assert "amout" in problem["text"]
 
 
 def test_a_query_that_fails_while_it_runs_says_why(scene: tuple[LiveAgent, Worker]) -> None:
-    answer = ask(scene[1], "SELECT id / (id - id) AS x FROM payments")
-    assert answer.status_code in (400, 422)
-    assert "zero" in answer.json()["detail"].lower()
+    response = ask(scene[1], "SELECT id / (id - id) AS x FROM payments")
+    assert response.status_code in (400, 422)
+    assert "zero" in response.json()["detail"].lower()
 
 
 def test_a_query_that_takes_too_long_is_ended_and_the_worker_goes_on(scene: tuple[LiveAgent, Worker]) -> None:
@@ -156,8 +156,8 @@ def test_the_command_line_finds_it_and_writes_every_format(scene: tuple[LiveAgen
 
 
 def test_arrow_keeps_types(scene: tuple[LiveAgent, Worker]) -> None:
-    answer = ask(scene[1], "SELECT id, _timestamp FROM payments", accept="application/vnd.apache.arrow.stream")
-    table = pa.ipc.open_stream(answer.content).read_all()
+    response = ask(scene[1], "SELECT id, _timestamp FROM payments", accept="application/vnd.apache.arrow.stream")
+    table = pa.ipc.open_stream(response.content).read_all()
     assert table.schema.field("_timestamp").type == pa.timestamp("us", "UTC")
 
 

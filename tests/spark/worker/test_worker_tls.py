@@ -41,8 +41,8 @@ async def test_agents_ask_over_tls_and_shells_on_loopback(
         )
         assert announced[0]["address"].startswith("https://127.0.0.1:")
         assert announced[0]["address"].rpartition(":")[2] != started[0].address.rpartition(":")[2]
-        answer = await asyncio.to_thread(agent.send, "admin", "POST", "/v1/sql", json={"sql": "SELECT 1"})
-        assert answer.status_code == 500  # of the worker, which has no Spark here
+        response = await asyncio.to_thread(agent.send, "admin", "POST", "/v1/sql", json={"sql": "SELECT 1"})
+        assert response.status_code == 500  # of the worker, which has no Spark here
         async with httpx.AsyncClient(trust_env=False) as shell:
             health = await shell.get(
                 f"http://{started[0].address}/health", headers={"authorization": f"Bearer {started[0].token}"}

@@ -50,8 +50,8 @@ class Stream(Generic[A]):
             except grpc.aio.AioRpcError as error:
                 raise Refused(error) from None
         assert message is not grpc.aio.EOF, "the stream has ended"
-        answer: A = message
-        return answer
+        response: A = message
+        return response
 
     async def end(self) -> None:
         """End the client's side of the stream."""
@@ -90,12 +90,12 @@ class Client:
             raise Refused(error) from None
         return response
 
-    def stream(self, name: str, answer: type[A], *, timeout: float | None = None) -> Stream[A]:
+    def stream(self, name: str, response: type[A], *, timeout: float | None = None) -> Stream[A]:
         question = getattr(pb, f"{name}Request")
         method = self.channel.stream_stream(
             f"/{RECORDS.full_name}/{name}",
             request_serializer=question.SerializeToString,
-            response_deserializer=answer.FromString,
+            response_deserializer=response.FromString,
         )
         return Stream(method(timeout=timeout))
 
@@ -115,18 +115,18 @@ class Client:
         results: list[bytes] = []
         positions = [pb.Position(topic=topic, edge=pb.EDGE_EARLIEST)]
         while True:
-            answer = await self(pb.FetchRequest(positions=positions), pb.FetchResponse)
-            results += [record.value for part in answer.partitions for record in part.records]
-            if all(part.next_offset >= part.high_watermark for part in answer.partitions):
+            response = await self(pb.FetchRequest(positions=positions), pb.FetchResponse)
+            results += [record.value for part in response.partitions for record in part.records]
+            if all(part.next_offset >= part.high_watermark for part in response.partitions):
                 return results
             positions = [
                 pb.Position(topic=topic, partition=part.partition, offset=part.next_offset)
-                for part in answer.partitions
+                for part in response.partitions
             ]
 
 
-def values_of(answers: Sequence[pb.ConsumeResponse]) -> list[bytes]:
-    return [record.value for answer in answers for part in answer.partitions for record in part.records]
+def values_of(responses: Sequence[pb.ConsumeResponse]) -> list[bytes]:
+    return [record.value for response in responses for part in response.partitions for record in part.records]
 
 
 @contextmanager

@@ -69,10 +69,10 @@ async def test_a_dry_run_changes_nothing(client: Client) -> None:
         (pb.DeleteGroupRequest(group_id="nobody"), pb.DeleteGroupResponse, "NOT_FOUND", "nobody"),
     ],
 )
-async def test_what_can_not_be_done_says_why(client: Client, request_, answer, code, text) -> None:  # type: ignore[no-untyped-def]
+async def test_what_can_not_be_done_says_why(client: Client, request_, response, code, text) -> None:  # type: ignore[no-untyped-def]
     await client.create("orders")
     with pytest.raises(Refused) as refused:
-        await client(request_, answer)
+        await client(request_, response)
     assert (refused.value.code.name, text in refused.value.text) == (code, True), refused.value
 
 
@@ -170,21 +170,21 @@ async def test_an_agent_that_listens_everywhere_tells_the_address_of_its_http_po
 
 
 async def test_every_producer_id_is_new(client: Client) -> None:
-    answers = [await client(pb.AllocateProducerIdRequest(), pb.AllocateProducerIdResponse) for _ in range(3)]
-    assert len({answer.producer_id for answer in answers}) == 3
-    assert {answer.producer_epoch for answer in answers} == {0}
+    responses = [await client(pb.AllocateProducerIdRequest(), pb.AllocateProducerIdResponse) for _ in range(3)]
+    assert len({response.producer_id for response in responses}) == 3
+    assert {response.producer_epoch for response in responses} == {0}
 
 
 async def test_who_creates_too_many_partitions_is_told_to_wait(agent: Agent, client: Client) -> None:
     await agent.broker.security.quotas.alter(QuotaEntity(user=DEFAULT), {CONTROLLER_MUTATION_RATE: 0.01})
     await client.create("orders", 4)
-    for request, answer in (
+    for request, response in (
         (pb.CreateTopicRequest(name="second"), pb.CreateTopicResponse),
         (pb.AlterTopicRequest(name="orders", partitions=5), pb.AlterTopicResponse),
         (pb.DeleteTopicRequest(name="orders"), pb.DeleteTopicResponse),
         (pb.ProduceRequest(topic="third", records=[pb.Record(value=b"x")]), pb.ProduceResponse),
     ):
         with pytest.raises(Refused) as refused:
-            await client(request, answer)
+            await client(request, response)
         assert refused.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert (await client(pb.CreateTopicRequest(name="second", dry_run=True), pb.CreateTopicResponse)).topic.name

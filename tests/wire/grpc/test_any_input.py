@@ -82,5 +82,5 @@ async def test_whatever_comes_is_answered_with_a_reason(client: Client, method: 
                 call = client.channel.unary_unary(path)(raw, timeout=TIMEOUT_S)
             return await call.code(), await call.details()
 
-    answers = await asyncio.gather(*(call(raw) for raw in requests))
-    assert [answer for answer in answers if answer[0] in OURS] == []
+    responses = await asyncio.gather(*(call(raw) for raw in requests))
+    assert [response for response in responses if response[0] in OURS] == []

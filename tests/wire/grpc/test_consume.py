@@ -34,9 +34,9 @@ async def test_what_is_there_comes_first_and_then_what_comes(client: Client) -> 
     await stream.send(pb.ConsumeRequest(subscribe=[EARLIEST]))
     assert await values(stream, 2) == [b"a", b"b"]
     await client.produce("orders", b"c")
-    answer = await stream.next()
-    assert values_of([answer]) == [b"c"]
-    (part,) = answer.partitions
+    response = await stream.next()
+    assert values_of([response]) == [b"c"]
+    (part,) = response.partitions
     assert (part.records[0].offset, part.next_offset, part.high_watermark) == (2, 3, 3)
 
 
@@ -164,9 +164,9 @@ async def test_messages_stay_small_whatever_is_in_the_log(start_agent: StartAgen
     await stream.send(pb.ConsumeRequest(subscribe=[EARLIEST]))
     count = 0
     while count < 300:
-        answer = await stream.next()
-        assert answer.ByteSize() < 12_000
-        count += len(values_of([answer]))
+        response = await stream.next()
+        assert response.ByteSize() < 12_000
+        count += len(values_of([response]))
 
 
 async def test_a_client_that_does_not_read_costs_no_more_than_its_window(

@@ -92,8 +92,8 @@ async def test_a_call_waits_for_the_first_records(client: Client) -> None:
 async def test_a_call_that_waits_answers_before_its_deadline(client: Client) -> None:
     await client.create("orders")
     request = pb.FetchRequest(positions=[Position(topic="orders", partition=0, offset=0)], max_wait_ms=60_000)
-    answer = await client(request, pb.FetchResponse, timeout=1.0)
-    assert answer.partitions[0].next_offset == 0
+    response = await client(request, pb.FetchResponse, timeout=1.0)
+    assert response.partitions[0].next_offset == 0
 
 
 async def test_one_partition_that_fails_says_so_and_the_others_are_read(client: Client) -> None:

@@ -29,8 +29,8 @@ async def check(client: Client, service: str = "") -> int:
         request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
         response_deserializer=health_pb2.HealthCheckResponse.FromString,
     )
-    answer = await method(health_pb2.HealthCheckRequest(service=service), timeout=PATIENCE_S)
-    return int(answer.status)
+    response = await method(health_pb2.HealthCheckRequest(service=service), timeout=PATIENCE_S)
+    return int(response.status)
 
 
 def watch(client: Client, service: str = "") -> Any:
@@ -75,8 +75,8 @@ async def test_watching_ends_when_the_agent_stops(start_agent: StartAgent, conne
     agent.stop()
     seen = set()
     with suppress(grpc.aio.AioRpcError):
-        while (answer := await watching.read()) is not grpc.aio.EOF:
-            seen.add(answer.status)
+        while (response := await watching.read()) is not grpc.aio.EOF:
+            seen.add(response.status)
     assert await watching.code() is grpc.StatusCode.UNAVAILABLE
     assert seen <= {NOT_SERVING}
 
@@ -101,8 +101,8 @@ class Reflection:
     async def pool(self, symbol: str) -> descriptor_pool.DescriptorPool:
         """What a tool knows of a symbol after asking for it."""
         pool = descriptor_pool.DescriptorPool()
-        answer = await self.ask(file_containing_symbol=symbol)
-        for raw in reversed(answer.file_descriptor_response.file_descriptor_proto):
+        response = await self.ask(file_containing_symbol=symbol)
+        for raw in reversed(response.file_descriptor_response.file_descriptor_proto):
             pool.Add(descriptor_pb2.FileDescriptorProto.FromString(raw))
         return pool
 
@@ -130,11 +130,11 @@ async def test_a_tool_can_call_what_it_learned_by_reflection_alone(client: Clien
     pool = await Reflection(client, "v1").pool("streamhouse.v1.AdminService.GetCluster")
     method = pool.FindServiceByName("streamhouse.v1.AdminService").methods_by_name["GetCluster"]
     question = message_factory.GetMessageClass(method.input_type)
-    answer = message_factory.GetMessageClass(method.output_type)
+    response = message_factory.GetMessageClass(method.output_type)
     call = client.channel.unary_unary(
         f"/{method.containing_service.full_name}/{method.name}",
         request_serializer=question.SerializeToString,
-        response_deserializer=answer.FromString,
+        response_deserializer=response.FromString,
     )
     result = json_format.MessageToDict(await call(question(), timeout=PATIENCE_S))
     assert result["agents"][0]["state"] == "live"

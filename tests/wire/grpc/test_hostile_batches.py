@@ -40,10 +40,10 @@ async def publish_over_grpc(client: GrpcClient, topic: str, batch: Buffer) -> st
     """The name of what went wrong, or nothing."""
     request = pb.ProduceBatchesRequest(topic=topic, partition=0, batches=[bytes(batch)])
     try:
-        answer = await client(request, pb.ProduceBatchesResponse, timeout=60)
+        response = await client(request, pb.ProduceBatchesResponse, timeout=60)
     except Refused as error:
         return error.text
-    return "" if list(answer.base_offsets) != [-1] else "failed"
+    return "" if list(response.base_offsets) != [-1] else "failed"
 
 
 def kafka_of(address: object) -> tuple[str, int]:
@@ -68,8 +68,8 @@ async def test_nothing_compressed_is_opened_on_the_event_loop(
     async with httpx.AsyncClient(base_url=f"http://{agent.ready.http}", trust_env=False) as http:
         for codec in COMPRESSING:
             small = a_batch(b"a", b"b", codec=codec)
-            answers = await produce(kafka, "orders", (0, small), (1, small))
-            assert [answer.error_code for answer in answers] == [ErrorCode.NONE] * 2
+            responses = await produce(kafka, "orders", (0, small), (1, small))
+            assert [response.error_code for response in responses] == [ErrorCode.NONE] * 2
             assert (await publish_over_http(http, "orders", a_batch(b"c", codec=codec))).status_code == 200
             assert await publish_over_grpc(by_grpc, "orders", a_batch(b"d", codec=codec)) == ""
         assert opened >= 4 * len(COMPRESSING)
@@ -101,8 +101,8 @@ class Witness:
         while True:
             started = time.monotonic()
             await self._client.call(beat, HeartbeatResponse, 4)
-            (answer,) = await produce(self._client, "quiet", (0, a_batch(b"x" * 100, codec=Codec.LZ4)))
-            assert answer.error_code == ErrorCode.NONE
+            (response,) = await produce(self._client, "quiet", (0, a_batch(b"x" * 100, codec=Codec.LZ4)))
+            assert response.error_code == ErrorCode.NONE
             self.longest_s = max(self.longest_s, time.monotonic() - started)
             self.rounds += 1
             await asyncio.sleep(0.01)
@@ -146,8 +146,8 @@ async def test_others_are_not_disturbed_by_batches_that_expand(tmp_path: Path) -
 
             async def over_kafka() -> None:
                 for batch in batches:
-                    answers = await produce(loud, "loud", (0, bytearray(batch)), (1, bytearray(batch)))
-                    assert all(answer.error_code != ErrorCode.NONE for answer in answers)
+                    responses = await produce(loud, "loud", (0, bytearray(batch)), (1, bytearray(batch)))
+                    assert all(response.error_code != ErrorCode.NONE for response in responses)
 
             async def over_http() -> None:
                 for batch in batches:
@@ -175,8 +175,8 @@ async def test_stored_batches_that_expand_are_read_in_bounded_memory(tmp_path: P
         kafka = await Client.connect(*kafka_of(agent.bootstrap))
         await create_topic(kafka, "orders", partitions=1)
         for _ in range(5):
-            (answer,) = await produce(kafka, "orders", (0, bytearray(stored)))
-            assert answer.error_code == ErrorCode.NONE
+            (response,) = await produce(kafka, "orders", (0, bytearray(stored)))
+            assert response.error_code == ErrorCode.NONE
         before_mib = memory_mib(agent.pid, "VmRSS")
         async with (
             httpx.AsyncClient(base_url=f"http://{agent.http}", trust_env=False, timeout=60) as http,
@@ -204,8 +204,8 @@ async def test_a_stored_value_that_expands_is_not_written_as_json(tmp_path: Path
     with LiveAgent(tmp_path / "data") as agent:
         kafka = await Client.connect(*kafka_of(agent.bootstrap))
         await create_topic(kafka, "orders", partitions=1)
-        (answer,) = await produce(kafka, "orders", (0, hostile_batch(Codec.ZSTD, ONE_VALUE, size_bytes=64 * MIB)))
-        assert answer.error_code == ErrorCode.NONE
+        (response,) = await produce(kafka, "orders", (0, hostile_batch(Codec.ZSTD, ONE_VALUE, size_bytes=64 * MIB)))
+        assert response.error_code == ErrorCode.NONE
         before_mib = memory_mib(agent.pid, "VmRSS")
         async with httpx.AsyncClient(base_url=f"http://{agent.http}", trust_env=False, timeout=60) as http:
             path = "/v1/topics/orders/partitions/0/records"

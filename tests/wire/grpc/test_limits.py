@@ -322,5 +322,5 @@ async def test_messages_of_a_stream_that_come_too_fast_wait_for_their_turn(
     one = pb.ProduceRequest(topic="orders", records=[pb.Record(value=b"x")])
     for _ in range(8):  # three more than a second's worth
         await stream.send(pb.ProduceStreamRequest(produce=one))
-    answers = [await stream.next() for _ in range(8)]
-    assert [list(answer.produced.offsets) for answer in answers] == [[offset] for offset in range(8)]
+    responses = [await stream.next() for _ in range(8)]
+    assert [list(response.produced.offsets) for response in responses] == [[offset] for offset in range(8)]

@@ -24,10 +24,10 @@ def batch(*values: bytes, codec: Codec = Codec.NONE) -> bytes:
 async def test_records_get_partitions_and_offsets_in_their_order(client: Client) -> None:
     await client.create("orders", 2)
     records = [pb.Record(value=b"%d" % n, partition=n % 2) for n in range(6)]
-    answer = await client(pb.ProduceRequest(topic="orders", records=records), pb.ProduceResponse)
-    assert list(answer.partitions) == [0, 1, 0, 1, 0, 1]
-    assert list(answer.offsets) == [0, 0, 1, 1, 2, 2]
-    assert not answer.errors
+    response = await client(pb.ProduceRequest(topic="orders", records=records), pb.ProduceResponse)
+    assert list(response.partitions) == [0, 1, 0, 1, 0, 1]
+    assert list(response.offsets) == [0, 0, 1, 1, 2, 2]
+    assert not response.errors
     assert await client.values("orders") == [b"0", b"2", b"4", b"1", b"3", b"5"]
 
 
@@ -44,10 +44,10 @@ async def test_nulls_empty_bytes_headers_and_times_survive(client: Client) -> No
         ),
     ]
     await client(pb.ProduceRequest(topic="orders", records=sent), pb.ProduceResponse)
-    answer = await client(
+    response = await client(
         pb.FetchRequest(positions=[pb.Position(topic="orders", partition=0, offset=0)]), pb.FetchResponse
     )
-    null, empty, full = answer.partitions[0].records
+    null, empty, full = response.partitions[0].records
     assert (null.HasField("key"), null.HasField("value")) == (False, False)
     assert (empty.HasField("key"), empty.HasField("value")) == (True, True)
     assert (full.key, full.value, full.timestamp_ms) == (sent[2].key, sent[2].value, sent[2].timestamp_ms)
@@ -94,9 +94,9 @@ async def test_a_key_that_is_too_long_is_refused(client: Client) -> None:
 async def test_records_that_can_not_be_stored_are_named_and_the_others_are_stored(client: Client) -> None:
     await client.create("orders", 1)
     records = [pb.Record(value=b"good", partition=0), pb.Record(value=b"lost", partition=7)]
-    answer = await client(pb.ProduceRequest(topic="orders", records=records), pb.ProduceResponse)
-    assert list(answer.offsets) == [0, -1]
-    (failed,) = answer.errors
+    response = await client(pb.ProduceRequest(topic="orders", records=records), pb.ProduceResponse)
+    assert list(response.offsets) == [0, -1]
+    (failed,) = response.errors
     assert (failed.index, failed.error.name, failed.error.code) == (1, "UnknownTopic", 5)
     assert not failed.error.retriable
     assert await client.values("orders") == [b"good"]
@@ -107,8 +107,8 @@ async def test_whole_batches_are_stored_as_they_are(client: Client, codec: Codec
     await client.create("orders", 2)
     batches = [batch(b"a", b"b", codec=codec), batch(b"c", codec=codec)]
     request = pb.ProduceBatchesRequest(topic="orders", partition=1, batches=batches)
-    answer = await client(request, pb.ProduceBatchesResponse)
-    assert list(answer.base_offsets) == [0, 2]
+    response = await client(request, pb.ProduceBatchesResponse)
+    assert list(response.base_offsets) == [0, 2]
     assert await client.values("orders") == [b"a", b"b", b"c"]
     position = pb.Position(topic="orders", partition=1, offset=0)
     read = await client(pb.FetchBatchesRequest(positions=[position]), pb.FetchBatchesResponse)
@@ -122,9 +122,9 @@ async def test_a_damaged_batch_is_refused_and_its_neighbours_are_stored(client: 
     damaged = bytearray(batch(b"b"))
     damaged[-1] ^= 1
     request = pb.ProduceBatchesRequest(topic="orders", batches=[batch(b"a"), bytes(damaged), b"", batch(b"c")])
-    answer = await client(request, pb.ProduceBatchesResponse)
-    assert list(answer.base_offsets) == [0, -1, -1, 1]
-    assert [(each.index, each.error.name) for each in answer.errors] == [(1, "CorruptBatch"), (2, "CorruptBatch")]
+    response = await client(request, pb.ProduceBatchesResponse)
+    assert list(response.base_offsets) == [0, -1, -1, 1]
+    assert [(each.index, each.error.name) for each in response.errors] == [(1, "CorruptBatch"), (2, "CorruptBatch")]
     assert await client.values("orders") == [b"a", b"c"]
 
 
@@ -143,10 +143,10 @@ async def test_a_damaged_batch_is_refused_and_its_neighbours_are_stored(client: 
     ids=lambda value: value if isinstance(value, str) else "",
 )
 async def test_what_can_not_be_understood_names_the_field(
-    client: Client, request_: Message, answer: type[Message], field: str
+    client: Client, request_: Message, response: type[Message], field: str
 ) -> None:
     with pytest.raises(Refused) as refused:
-        await client(request_, answer)
+        await client(request_, response)
     assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
     assert field in refused.value.text
 

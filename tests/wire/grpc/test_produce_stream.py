@@ -31,11 +31,11 @@ async def test_messages_are_stored_and_answered_in_their_order(client: Client) -
             await stream.send(message(*values))
         await stream.end()
 
-    _, answers = await asyncio.gather(send(), stream.rest())
-    assert len(answers) == len(sent)
-    assert [len(answer.produced.offsets) for answer in answers] == [len(values) for values in sent]
+    _, responses = await asyncio.gather(send(), stream.rest())
+    assert len(responses) == len(sent)
+    assert [len(response.produced.offsets) for response in responses] == [len(values) for values in sent]
     flat = [value for values in sent for value in values]
-    assert [offset for answer in answers for offset in answer.produced.offsets] == list(range(len(flat)))
+    assert [offset for response in responses for offset in response.produced.offsets] == list(range(len(flat)))
     assert await client.values("orders") == flat
 
 
@@ -44,10 +44,16 @@ async def test_a_message_that_fails_says_so_in_its_place_and_the_stream_goes_on(
     stream = client.stream("ProduceStream", pb.ProduceStreamResponse)
     await stream.send(message(b"a"), message(b"b", topic=""), message(b"c", topic="a/b"), message(), message(b"d"))
     await stream.end()
-    answers = await stream.rest()
-    assert [answer.WhichOneof("result") for answer in answers] == ["produced", "error", "error", "error", "produced"]
-    assert [answer.error.name for answer in answers[1:4]] == ["Rejected", "InvalidTopicName", "Rejected"]
-    assert "field=records" in answers[3].error.message
+    responses = await stream.rest()
+    assert [response.WhichOneof("result") for response in responses] == [
+        "produced",
+        "error",
+        "error",
+        "error",
+        "produced",
+    ]
+    assert [response.error.name for response in responses[1:4]] == ["Rejected", "InvalidTopicName", "Rejected"]
+    assert "field=records" in responses[3].error.message
     assert await stream.code() is grpc.StatusCode.OK
     assert await client.values("orders") == [b"a", b"d"]
 
@@ -62,8 +68,8 @@ async def test_a_message_may_be_for_any_topic_and_carry_a_key(client: Client) ->
         message(b"d", topic="two"),
     )
     await stream.end()
-    answers = await stream.rest()
-    assert [list(answer.produced.offsets) for answer in answers] == [[0], [0], [1], [0], [1]]
+    responses = await stream.rest()
+    assert [list(response.produced.offsets) for response in responses] == [[0], [0], [1], [0], [1]]
     assert await client.values("one") == [b"a", b"c"]
     assert await client.values("two") == [b"b", b"d"]
 
@@ -76,8 +82,8 @@ async def test_batches_are_stored_and_answered_in_their_order(client: Client) ->
         await stream.send(pb.ProduceBatchesStreamRequest(produce=produce))
     await stream.send(pb.ProduceBatchesStreamRequest(produce=pb.ProduceBatchesRequest(topic="orders", batches=[b"no"])))
     await stream.end()
-    *answers, last = await stream.rest()
-    assert [list(answer.produced.base_offsets) for answer in answers] == [[n // 2 * 2] for n in range(20)]
+    *responses, last = await stream.rest()
+    assert [list(response.produced.base_offsets) for response in responses] == [[n // 2 * 2] for n in range(20)]
     assert last.error.name == "CorruptBatch"
     assert await client.values("orders") == [
         value for first in (0, 1) for n in range(first, 20, 2) for value in (b"%d" % n, b"+")

@@ -19,18 +19,18 @@ class Asking:
     """A client that asks a hundred questions and counts those that were read and not answered."""
 
     def __init__(self) -> None:
-        self.answers: list[int] = []
+        self.responses: list[int] = []
         self.read = 0
         self.most_in_flight = 0
 
     async def questions(self) -> Numbers:
         for number in range(100):
             self.read += 1
-            self.most_in_flight = max(self.most_in_flight, self.read - len(self.answers))
+            self.most_in_flight = max(self.most_in_flight, self.read - len(self.responses))
             yield number
 
-    async def take(self, answer: int) -> None:
-        self.answers.append(answer)
+    async def take(self, response: int) -> None:
+        self.responses.append(response)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7])
@@ -43,7 +43,7 @@ async def test_every_question_is_answered_in_order_and_no_more_than_the_limit_ar
         return batch
 
     await respond_in_batches(client.questions(), work, client.take, limit=limit)
-    assert client.answers == list(range(100))
+    assert client.responses == list(range(100))
     assert client.most_in_flight <= limit
     assert max(rounds) <= limit
 

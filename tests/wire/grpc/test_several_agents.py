@@ -119,9 +119,9 @@ def led_by(member: Member) -> set[int]:
 async def test_records_go_to_their_leaders_and_come_from_them_through_any_agent(team: list[Member]) -> None:
     first, second, third = team
     records = [pb.Record(value=b"%d" % n, partition=n % PARTITIONS) for n in range(90)]
-    answer = await first.client(pb.ProduceRequest(topic="orders", records=records), pb.ProduceResponse)
-    assert not answer.errors
-    assert list(answer.offsets) == [n // PARTITIONS for n in range(90)]
+    response = await first.client(pb.ProduceRequest(topic="orders", records=records), pb.ProduceResponse)
+    assert not response.errors
+    assert list(response.offsets) == [n // PARTITIONS for n in range(90)]
     led = [led_by(each) for each in team]
     assert all(led), "each of them has its share"
     assert set().union(*led) == set(range(PARTITIONS))
@@ -137,8 +137,8 @@ async def test_a_produce_stream_keeps_its_order_also_where_another_agent_leads(t
         records = [pb.Record(value=b"%d" % n, partition=number) for number in range(PARTITIONS)]
         await stream.send(pb.ProduceStreamRequest(produce=pb.ProduceRequest(topic="orders", records=records)))
     await stream.end()
-    answers = await stream.rest()
-    assert [list(answer.produced.offsets) for answer in answers] == [[n] * PARTITIONS for n in range(30)]
+    responses = await stream.rest()
+    assert [list(response.produced.offsets) for response in responses] == [[n] * PARTITIONS for n in range(30)]
     assert await team[2].client.values("orders") == [b"%d" % n for n in range(30)] * PARTITIONS
 
 

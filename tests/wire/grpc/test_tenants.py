@@ -56,16 +56,16 @@ async def ask(channel: Any, name: str, user: str, request: Any = None) -> Any:
             return await channel.unary_unary(path, None, decode)(data, metadata=metadata)
         call = channel.stream_stream(path, None, decode)(metadata=metadata)
         await call.write(data)
-        answer = await call.read()
+        response = await call.read()
         call.cancel()
-        return answer
+        return response
     except grpc.aio.AioRpcError as error:
         return f"{error.code()} {error.details()}"
 
 
 async def populate(channel: Any, user: str) -> None:
     for name in ("CreateTopic", "Produce", "ResetGroup"):
-        assert not isinstance(answer := await ask(channel, name, user), str), answer
+        assert not isinstance(response := await ask(channel, name, user), str), response
 
 
 def channel_to(agent: Agent) -> Any:
@@ -101,21 +101,21 @@ async def test_a_tenant_reads_its_own_records_in_streams_too(
             await ask(channel, "CreateTopic", user)
             record = pb.Record(value=user.encode())
             request = pb.ProduceStreamRequest(produce=pb.ProduceRequest(topic="orders", records=[record]))
-            answer = await ask(channel, "ProduceStream", user, request)
-            assert list(answer.produced.offsets) == [0]
+            response = await ask(channel, "ProduceStream", user, request)
+            assert list(response.produced.offsets) == [0]
         for user in (ACME, BETA):
-            answer = await ask(channel, "Consume", user)
-            assert [each.topic for each in answer.partitions] == ["orders"]
-            assert [each.value for part in answer.partitions for each in part.records] == [user.encode()]
+            response = await ask(channel, "Consume", user)
+            assert [each.topic for each in response.partitions] == ["orders"]
+            assert [each.value for part in response.partitions for each in part.records] == [user.encode()]
 
 
 async def test_what_is_about_agents_is_refused(start_agent: StartAgent, folders: tuple[Path, Path]) -> None:
     agent = await start(start_agent, folders[0])
     async with channel_to(agent) as channel:
         for name in REFUSED:
-            answer = await ask(channel, name, ACME)
-            assert str(answer).startswith("StatusCode.PERMISSION_DENIED")
-            assert "acme" not in answer
+            response = await ask(channel, name, ACME)
+            assert str(response).startswith("StatusCode.PERMISSION_DENIED")
+            assert "acme" not in response
 
 
 def test_every_text_of_every_message_is_classified() -> None:

@@ -176,12 +176,12 @@ WITHOUT_BODY: Final = frozenset({"get_last_commit", "get_pipeline", "get_table",
 
 async def test_nothing_but_probes_answers_without_credentials(secure: SecureWorld, http: httpx.AsyncClient) -> None:
     for route in routes_of(secure.broker):
-        answer = await send(http, route, {})
+        response = await send(http, route, {})
         if route.needs.is_open:
-            assert answer.status_code in (200, 400), route  # 400: a login without a code
+            assert response.status_code in (200, 400), route  # 400: a login without a code
             continue
-        assert answer.status_code == 401, route
-        assert answer.headers.get_list("www-authenticate")[0].startswith("Basic realm="), route
+        assert response.status_code == 401, route
+        assert response.headers.get_list("www-authenticate")[0].startswith("Basic realm="), route
 
 
 async def test_wrong_and_expired_credentials_are_refused_everywhere(
@@ -209,11 +209,11 @@ async def test_wrong_and_expired_credentials_are_refused_everywhere(
 async def test_without_a_right_every_operation_is_refused(secure: SecureWorld, http: httpx.AsyncClient) -> None:
     nobody = await secure.user("nobody")
     for route in routes_of(secure.broker):
-        answer = await send(http, route, nobody)
+        response = await send(http, route, nobody)
         if route.needs.all_of:
-            assert answer.status_code == 403, (route, answer.status_code, answer.text)
+            assert response.status_code == 403, (route, response.status_code, response.text)
         else:
-            assert answer.status_code not in (401, 403), (route, answer.text)
+            assert response.status_code not in (401, 403), (route, response.text)
 
 
 async def test_a_request_that_names_nothing_needs_a_right_as_well(secure: SecureWorld, http: httpx.AsyncClient) -> None:
@@ -225,8 +225,8 @@ async def test_a_request_that_names_nothing_needs_a_right_as_well(secure: Secure
             continue
         for field in [name for name, value in body.items() if isinstance(value, list)]:
             emptied = {**body, field: []}
-            answer = await http.request(route.method, route.url, json=emptied, headers=nobody)
-            assert answer.status_code == 403, (route, field, answer.status_code, answer.text)
+            response = await http.request(route.method, route.url, json=emptied, headers=nobody)
+            assert response.status_code == 403, (route, field, response.status_code, response.text)
 
 
 async def test_each_right_of_an_operation_is_needed(secure: SecureWorld, http: httpx.AsyncClient) -> None:
@@ -237,8 +237,8 @@ async def test_each_right_of_an_operation_is_needed(secure: SecureWorld, http: h
             if any(each.operation in IMPLYING.get(missing.operation, ()) for each in others):
                 continue
             headers = await secure.user(name, *rights_on(others))
-            answer = await send(http, route, headers)
-            assert answer.status_code == 403, (route, missing, answer.status_code, answer.text)
+            response = await send(http, route, headers)
+            assert response.status_code == 403, (route, missing, response.status_code, response.text)
 
 
 async def test_with_its_rights_every_operation_gets_through(secure: SecureWorld, http: httpx.AsyncClient) -> None:
@@ -249,10 +249,10 @@ async def test_with_its_rights_every_operation_gets_through(secure: SecureWorld,
             headers = await secure.user(f"user-{number}", *rights_on([*route.rights, *route.needs.lists]))
         try:
             async with asyncio.timeout(0.5):  # what waits for time to pass has got through
-                answer = await send(http, route, headers)
+                response = await send(http, route, headers)
         except TimeoutError:
             continue
-        assert answer.status_code not in (401, 403), (route, answer.status_code, answer.text)
+        assert response.status_code not in (401, 403), (route, response.status_code, response.text)
         if await secure.broker.catalog.find_if_any("orders") is None:
             await secure.broker.create_topic("orders", partitions=3, overrides={})
 

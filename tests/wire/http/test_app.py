@@ -30,17 +30,17 @@ async def http(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
 
 async def test_a_running_agent_is_live_and_ready(http: httpx.AsyncClient) -> None:
     assert (await http.get("/health/live")).json() == {"status": "live", "reason": None}
-    answer = await http.get("/health/ready")
-    assert (answer.status_code, answer.json()["status"]) == (200, "ready")
+    response = await http.get("/health/ready")
+    assert (response.status_code, response.json()["status"]) == (200, "ready")
 
 
 async def test_an_agent_that_should_get_no_traffic_says_why(
     world: World, broker: Broker, http: httpx.AsyncClient
 ) -> None:
     world.clock.skip(world.settings.lease.ttl_s)
-    answer = await http.get("/health/ready")
-    assert answer.status_code == 503
-    assert "heartbeat" in answer.json()["reason"]
+    response = await http.get("/health/ready")
+    assert response.status_code == 503
+    assert "heartbeat" in response.json()["reason"]
     broker.stop()
     assert (await http.get("/health/ready")).json()["reason"] == "stopping"
 
@@ -64,26 +64,26 @@ async def test_segments_are_listed_by_topic(world: World, broker: Broker, http: 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "many", "10001", "²"])
 async def test_a_bad_limit_is_refused_with_its_place_and_the_reason(http: httpx.AsyncClient, limit: str) -> None:
-    answer = await http.get("/v1/segments", params={"limit": limit})
-    assert answer.status_code == 400
-    assert answer.headers["content-type"] == "application/problem+json"
-    (flaw,) = answer.json()["errors"]
+    response = await http.get("/v1/segments", params={"limit": limit})
+    assert response.status_code == 400
+    assert response.headers["content-type"] == "application/problem+json"
+    (flaw,) = response.json()["errors"]
     assert (flaw["path"], "int" in flaw["reason"]) == ("$.limit", True)
     (flaw,) = (await http.get("/v1/topics/orders/partitions/-1/records")).json()["errors"]
     assert flaw["path"] == "$.partition"
 
 
 async def test_an_unknown_topic_is_not_found(http: httpx.AsyncClient) -> None:
-    answer = await http.get("/v1/segments", params={"topic": "nothing"})
-    assert answer.status_code == 404
-    assert answer.json()["title"] == "UnknownTopic"
-    assert "nothing" in answer.json()["detail"]
+    response = await http.get("/v1/segments", params={"topic": "nothing"})
+    assert response.status_code == 404
+    assert response.json()["title"] == "UnknownTopic"
+    assert "nothing" in response.json()["detail"]
 
 
 async def test_an_unknown_path_is_not_found(http: httpx.AsyncClient) -> None:
-    answer = await http.get("/v2/everything")
-    assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
-    assert answer.json()["title"] == "Not Found"
+    response = await http.get("/v2/everything")
+    assert (response.status_code, response.headers["content-type"]) == (404, "application/problem+json")
+    assert response.json()["title"] == "Not Found"
 
 
 def tree(root: type[errors.StreamhouseError]) -> Iterator[type[errors.StreamhouseError]]:

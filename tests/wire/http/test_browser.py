@@ -43,8 +43,8 @@ async def page() -> AsyncIterator[Page]:
 
 
 async def publish(site: Site, *values: Any) -> None:
-    answer = await site.http.post("/v1/topics/orders/records", json={"records": [{"value": each} for each in values]})
-    assert answer.status_code == 200
+    response = await site.http.post("/v1/topics/orders/records", json={"records": [{"value": each} for each in values]})
+    assert response.status_code == 200
 
 
 async def seen(page: Page, count: int) -> list[Any]:

@@ -30,9 +30,9 @@ class Site:
         return self.ports[self.team.agents.index(broker)]
 
     async def get(self, path: str, **params: str) -> Any:
-        answer = await self.ports[0].get(path, params=params)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+        response = await self.ports[0].get(path, params=params)
+        assert response.status_code == 200, response.text
+        return response.json()
 
     async def partition(self, number: int = 0) -> dict[str, Any]:
         result = (await self.get("/v1/partitions", topic="orders"))["partitions"]
@@ -72,8 +72,8 @@ async def test_an_agent_that_drains_leads_nothing_until_that_is_undone(site: Sit
     leaving = site.team.agents[1]
     before = {each["partition"] for each in (await site.get("/v1/partitions"))["partitions"] if each["leader"] == 2}
     assert before
-    answer = await site.ports[0].post("/v1/agents/2/drain", json={})
-    assert [each["state"] for each in answer.json()["agents"]] == ["live", "draining"]
+    response = await site.ports[0].post("/v1/agents/2/drain", json={})
+    assert [each["state"] for each in response.json()["agents"]] == ["live", "draining"]
     await site.team.pass_time(2.0)
     agents = (await site.get("/v1/agents"))["agents"]
     assert (agents[1]["partitions"], agents[1]["shards"], agents[1]["state"]) == (0, 0, "draining")
@@ -96,8 +96,8 @@ async def test_the_last_agent_that_takes_partitions_is_not_drained(site: Site) -
 
 @pytest.mark.parametrize("path", ["/v1/agents/7/drain"])
 async def test_an_agent_that_is_not_there_is_not_found(site: Site, path: str) -> None:
-    for answer in (await site.ports[0].post(path, json={}), await site.ports[0].delete(path)):
-        assert (answer.status_code, answer.json()["title"]) == (404, "UnknownAgent")
+    for response in (await site.ports[0].post(path, json={}), await site.ports[0].delete(path)):
+        assert (response.status_code, response.json()["title"]) == (404, "UnknownAgent")
     assert (await site.ports[0].post("/v1/agents/x/drain", json={})).status_code == 400
 
 
@@ -168,8 +168,8 @@ async def test_a_partition_moves_where_it_is_told_and_back(site: Site) -> None:
 )
 async def test_a_move_of_nothing_or_to_nowhere_is_refused(site: Site, change: dict[str, Any], status: int) -> None:
     requests = {"topic": "orders", "partition": 0, "node": 1, **change}
-    answer = await site.ports[0].post("/v1/partitions/move", json=requests)
-    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    response = await site.ports[0].post("/v1/partitions/move", json=requests)
+    assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json")
 
 
 async def test_nothing_moves_to_an_agent_that_drains(site: Site) -> None:
@@ -192,12 +192,12 @@ async def test_nothing_moves_to_an_agent_that_drains(site: Site) -> None:
 async def test_only_json_that_is_not_too_large_changes_anything(
     site: Site, headers: dict[str, str], body: bytes, status: int
 ) -> None:
-    answer = await site.ports[0].post("/v1/agents/2/drain", headers=headers, content=body)
-    assert answer.status_code == status
+    response = await site.ports[0].post("/v1/agents/2/drain", headers=headers, content=body)
+    assert response.status_code == status
     assert [each["state"] for each in (await site.get("/v1/agents"))["agents"]] == ["live", "live"]
 
 
 async def test_a_metadata_store_that_is_away_is_told_as_such(site: Site) -> None:
     site.team.world.metadata.refuse("membership", 1)
-    answer = await site.ports[0].get("/v1/agents")
-    assert (answer.status_code, answer.json()["title"]) == (503, "Unavailable")
+    response = await site.ports[0].get("/v1/agents")
+    assert (response.status_code, response.json()["title"]) == (503, "Unavailable")

@@ -55,8 +55,8 @@ async def test_a_damaged_log_is_told_with_what_was_lost(http: httpx.AsyncClient,
 
 
 async def test_a_damaged_log_goes_when_somebody_says_so(world: World, http: httpx.AsyncClient, dead: SessionId) -> None:
-    answer = await http.delete(f"/v1/damaged-logs/{dead}")
-    assert (answer.status_code, answer.json()) == (200, {"files": 2})
+    response = await http.delete(f"/v1/damaged-logs/{dead}")
+    assert (response.status_code, response.json()) == (200, {"files": 2})
     assert (await http.get("/v1/damaged-logs")).json() == {"logs": []}
     assert world.files.list(quarantine_root(WAL_ROOT)) == []
     assert await verdict(http) == "ok"

@@ -81,8 +81,8 @@ async def test_queries_need_the_right_to_run_sql(
 async def _assigned(secure: SecureWorld, http: httpx.AsyncClient) -> dict[str, str]:
     beat = {"host": "h", "slots": 4, "running": []}
     headers = bearer(secure.token("Supervisor"))
-    answer = await http.post("/v1/supervisors/s/heartbeat", json=beat, headers=headers)
-    [assigned] = answer.json()["assigned"]
+    response = await http.post("/v1/supervisors/s/heartbeat", json=beat, headers=headers)
+    [assigned] = response.json()["assigned"]
     return {"token": assigned["token"], "refusal": assigned["refusal"]}
 
 
@@ -130,8 +130,8 @@ async def test_what_was_applied_before_there_were_logins_runs_when_somebody_appl
     await secure.revoke("ANONYMOUS")
     assert "apply it again" in (await _assigned(secure, http))["refusal"]
     alice = await _owner(secure)
-    answer = await http.put("/v1/pipelines/totals", json=SQL, headers=alice)
-    assert (answer.json()["outcome"], answer.json()["pipeline"]["runs_as"]) == ("unchanged", "User:alice")
+    response = await http.put("/v1/pipelines/totals", json=SQL, headers=alice)
+    assert (response.json()["outcome"], response.json()["pipeline"]["runs_as"]) == ("unchanged", "User:alice")
     assert (await _assigned(secure, http))["refusal"] == ""
 
 

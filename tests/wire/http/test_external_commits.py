@@ -61,8 +61,8 @@ async def test_a_commit_is_placed_once_and_told_as_often_as_it_is_asked_for(
     assert (await http.get(f"/v1/commits/{QUERY}")).status_code == 404
     body = body_of(commit, progress={"orders": {"0": [1, 2.5, None]}})
     for replayed in (False, True):
-        answer = await http.post("/v1/commits", json=body)
-        assert (answer.status_code, answer.json()) == (200, {"placed": placed, "replayed": replayed})
+        response = await http.post("/v1/commits", json=body)
+        assert (response.status_code, response.json()) == (200, {"placed": placed, "replayed": replayed})
     assert await values_of(broker, FIRST) == {0: b"x", 1: b"y"}
     last = (await http.get(f"/v1/commits/{QUERY}")).json()
     assert last == {"epoch": 1, "progress": {"orders": {"0": [1, 2.5, None]}}, "placed": placed, "covers": None}
@@ -179,7 +179,7 @@ async def test_an_agent_that_refuses_or_is_not_there_is_asked_again_later(start_
 
 
 async def test_an_agent_whose_answer_never_ends_is_given_up_in_time() -> None:
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
         with closing(writer), suppress(ConnectionError):
@@ -188,7 +188,7 @@ async def test_an_agent_whose_answer_never_ends_is_given_up_in_time() -> None:
                 await writer.drain()
                 await asyncio.sleep(0.01)
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    server = await asyncio.start_server(respond, "127.0.0.1", 0)
     here = Address(*server.sockets[0].getsockname()[:2])
     holders = HttpFreezeClient(AgentClientSettings())
     try:

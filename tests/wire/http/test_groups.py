@@ -97,8 +97,8 @@ async def test_a_group_moves_where_it_is_told(
     ],
 )
 async def test_a_reset_that_makes_no_sense_is_refused(site: Site, asked: dict[str, Any], status: int) -> None:
-    answer = await reset(site, **asked)
-    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    response = await reset(site, **asked)
+    assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json")
 
 
 async def test_a_group_with_members_is_told_and_neither_moved_nor_deleted(site: Site) -> None:
@@ -126,8 +126,8 @@ async def test_a_group_with_members_is_told_and_neither_moved_nor_deleted(site: 
 
 @pytest.mark.parametrize("path", [BILLING, f"{BILLING}/lag"])
 async def test_a_group_that_is_not_there_is_not_found(site: Site, path: str) -> None:
-    answer = await site.http.get(path)
-    assert (answer.status_code, answer.json()["title"]) == (404, "GroupNotFound")
+    response = await site.http.get(path)
+    assert (response.status_code, response.json()["title"]) == (404, "GroupNotFound")
     assert (await site.http.delete(BILLING)).status_code == 404
 
 

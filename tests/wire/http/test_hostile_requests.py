@@ -76,8 +76,8 @@ async def test_a_token_in_the_url_is_not_looked_at(secure: SecureWorld, http: ht
 async def test_another_method_in_a_header_changes_nothing(secure: SecureWorld, http: httpx.AsyncClient) -> None:
     reader = await secure.user("reader", (Operation.READ, ResourceType.TOPIC, "orders"))
     for name in ("x-http-method-override", "x-http-method", "x-method-override"):
-        answer = await http.get("/v1/topics/orders", headers={**reader, name: "DELETE"})
-        assert answer.status_code == 200
+        response = await http.get("/v1/topics/orders", headers={**reader, name: "DELETE"})
+        assert response.status_code == 200
     assert (await http.delete("/v1/topics/orders", headers=reader)).status_code == 403
     assert await secure.broker.catalog.find_if_any("orders") is not None
 

@@ -19,7 +19,7 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(KEYS), KEYS)
 
 
 @asynccontextmanager
-async def provider(folder: Path, answer: bytes, *, hangs: bool = False, repeats: int = 1) -> AsyncIterator[str]:
+async def provider(folder: Path, response: bytes, *, hangs: bool = False, repeats: int = 1) -> AsyncIterator[str]:
     make_authority(folder).issue(folder, "server")
     make_authority(folder, "other")
     files = TlsFiles(
@@ -30,7 +30,7 @@ async def provider(folder: Path, answer: bytes, *, hangs: bool = False, repeats:
         try:
             await reader.readuntil(b"\r\n\r\n")
             for _ in range(repeats):
-                writer.write(answer)
+                writer.write(response)
                 await writer.drain()
             if hangs:
                 await reader.read()

@@ -202,10 +202,10 @@ async def test_a_body_that_is_too_large_is_refused(start_site: StartSite, chunke
     async def pieces() -> Any:
         yield body
 
-    answer = await site.http.post(
+    response = await site.http.post(
         RECORDS, content=pieces() if chunked else body, headers={"content-type": "text/plain"}
     )
-    assert (answer.status_code, answer.json()["title"]) == (413, "BodyTooLarge")
+    assert (response.status_code, response.json()["title"]) == (413, "BodyTooLarge")
     assert (await site.http.post(RECORDS, content=body[:-1], headers={"content-type": "text/plain"})).is_success
 
 
@@ -345,31 +345,31 @@ async def test_what_is_not_http_is_told_so(start_site: StartSite, garbage: bytes
     reader, writer = await site.connect()
     writer.write(garbage)
     async with asyncio.timeout(10):
-        answer = await reader.read()
-    assert not answer or (b"400" in answer.split(b"\r\n")[0] and b"application/problem+json" in answer)
+        response = await reader.read()
+    assert not response or (b"400" in response.split(b"\r\n")[0] and b"application/problem+json" in response)
     assert (await site.http.get("/health/live")).is_success
 
 
 async def test_a_compressed_body_is_not_opened(start_site: StartSite) -> None:
     site = await with_topic(await start_site())
     headers = {"content-type": "application/json", "content-encoding": "gzip"}
-    answer = await site.http.post(RECORDS, content=b"\x1f\x8b", headers=headers)
-    assert (answer.status_code, answer.json()["title"]) == (415, "UnsupportedMediaType")
+    response = await site.http.post(RECORDS, content=b"\x1f\x8b", headers=headers)
+    assert (response.status_code, response.json()["title"]) == (415, "UnsupportedMediaType")
 
 
 async def test_answers_have_the_date_and_nothing_about_our_software(start_site: StartSite) -> None:
-    answer = await (await start_site()).http.get("/health/live")
-    assert answer.headers["date"].endswith("GMT")
-    assert "server" not in answer.headers
+    response = await (await start_site()).http.get("/health/live")
+    assert response.headers["date"].endswith("GMT")
+    assert "server" not in response.headers
 
 
 async def test_a_client_that_asks_too_often_in_a_second_is_told_when_to_come_again(start_site: StartSite) -> None:
     site = await start_site(requests_per_s=0.5)
     assert (await site.http.get("/v1/topics")).status_code == 200
-    answer = await site.http.get("/v1/topics")
-    assert (answer.status_code, answer.json()["title"]) == (429, "TooManyRequests")
-    assert "http.requests_per_s" in answer.json()["detail"]
-    assert int(answer.headers["retry-after"]) in (1, 2)
+    response = await site.http.get("/v1/topics")
+    assert (response.status_code, response.json()["title"]) == (429, "TooManyRequests")
+    assert "http.requests_per_s" in response.json()["detail"]
+    assert int(response.headers["retry-after"]) in (1, 2)
 
 
 async def test_a_body_with_two_lengths_is_refused_and_nothing_behind_it_is_taken_for_a_request(

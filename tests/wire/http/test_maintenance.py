@@ -42,9 +42,9 @@ async def plan_of(http: httpx.AsyncClient, topic: str = "orders") -> dict[int, d
     result: dict[int, dict[str, Any]] = {}
     cursor: str | None = None
     for _ in range(100):
-        answer = await http.post("/v1/maintenance/plan", json={"topic": topic, "cursor": cursor})
-        assert answer.status_code == 200, answer.text
-        page = answer.json()
+        response = await http.post("/v1/maintenance/plan", json={"topic": topic, "cursor": cursor})
+        assert response.status_code == 200, response.text
+        page = response.json()
         for each in page["partitions"]:
             known = result.setdefault(each["partition"], each)
             if known is not each:
@@ -120,8 +120,8 @@ async def test_a_plan_names_every_run_once_however_many_pages_it_takes(broker: B
         2: (0, 0, 0),
     }
     assert plan[0]["runs"][0]["epoch"] == broker.leader_epoch(FIRST)
-    answer = (await http.post("/v1/maintenance/plan", json={"topic": "orders"})).json()
-    assert answer["effective_settings"]["cleanup.policy"] == "delete"
+    response = (await http.post("/v1/maintenance/plan", json={"topic": "orders"})).json()
+    assert response["effective_settings"]["cleanup.policy"] == "delete"
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ async def test_runs_are_replaced_once_and_told_as_often_as_it_is_asked_for(
     await flushed(broker, FIRST, b"a", b"b", b"c")
     body = await rewritten(world, broker, (await plan_of(http))[0]["runs"])
     for _ in range(2):
-        answer = await http.post("/v1/replacements", json=body)
-        assert (answer.status_code, answer.json()) == (200, {"replaced": 3})
+        response = await http.post("/v1/replacements", json=body)
+        assert (response.status_code, response.json()) == (200, {"replaced": 3})
     [run] = (await plan_of(http))[0]["runs"]
     assert (run["key"], run["base"], run["end"]) == (body["segment"]["key"], 0, 3)
     assert await values_of(broker, FIRST) == {0: b"a", 1: b"b", 2: b"c"}
@@ -190,8 +190,8 @@ async def test_a_retry_that_the_first_attempt_overtakes_succeeds(
     expected = await world.sqlite.runs(partition, from_offset=0, limit=10)
     assert await world.sqlite.replace_runs(current(broker).session.session_id, expected, commit)
     going_on.set()
-    answer = await retry
-    assert (answer.status_code, answer.json()) == (200, {"replaced": 2})
+    response = await retry
+    assert (response.status_code, response.json()) == (200, {"replaced": 2})
 
 
 async def test_runs_that_changed_are_left_alone(world: World, broker: Broker, http: httpx.AsyncClient) -> None:
@@ -258,8 +258,8 @@ async def test_what_a_job_may_not_ask_is_refused_with_a_reason(
         "the replacement is too large": body | {"expected": body["expected"] * 3},
     }
     for why, request in refused.items():
-        answer = await http.post("/v1/replacements", json=request)
-        assert (answer.status_code, answer.json()["detail"][: len(why)]) == (422, why)
+        response = await http.post("/v1/replacements", json=request)
+        assert (response.status_code, response.json()["detail"][: len(why)]) == (422, why)
     for malformed in (
         body | {"partition": -1},
         body | {"topic_id": "orders"},

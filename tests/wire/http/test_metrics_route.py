@@ -54,6 +54,6 @@ async def test_those_who_ask_at_the_same_time_share_one_answer_of_the_other_agen
     broker.agents = lambda: [*agents, other]  # type: ignore[method-assign]
     transport = httpx.ASGITransport(make_app(broker, CollectorRegistry(), peers=Counted()))
     async with httpx.AsyncClient(transport=transport, base_url="http://agent") as http:
-        answers = await asyncio.gather(*(http.get("/v1/metrics") for _ in range(10)))
-    assert {len(answer.json()["agents"]) for answer in answers} == {2}
+        responses = await asyncio.gather(*(http.get("/v1/metrics") for _ in range(10)))
+    assert {len(response.json()["agents"]) for response in responses} == {2}
     assert len(requests) == 1

@@ -91,17 +91,17 @@ async def test_no_header_makes_an_agent_fail(http: httpx.AsyncClient, name: str,
     for method, path in (("POST", "/v1/topics/orders/records"), ("GET", "/v1/topics/orders/records"), ("GET", "/")):
         headers: list[tuple[bytes, bytes]] = [(name.encode(), value)]
         content = b'{"records": []}' if method == "POST" else b""
-        answer = await http.request(method, path, content=content, headers=headers)
-        assert answer.status_code < 500, (method, path, answer.text)
+        response = await http.request(method, path, content=content, headers=headers)
+        assert response.status_code < 500, (method, path, response.text)
 
 
 async def test_a_foreign_origin_is_refused_and_nothing_is_published(broker: Broker, http: httpx.AsyncClient) -> None:
-    answer = await http.post(
+    response = await http.post(
         "/v1/topics/orders/records",
         content=b"x",
         headers={"origin": "http://evil.example", "content-type": "text/plain"},
     )
-    assert (answer.status_code, answer.json()["title"]) == (403, "ForeignOrigin")
+    assert (response.status_code, response.json()["title"]) == (403, "ForeignOrigin")
     assert (await http.get("/v1/topics/orders/records")).json()["records"] == []
 
 
@@ -137,9 +137,9 @@ async def test_a_defect_tells_nothing_about_our_insides(
     monkeypatch.setattr(broker, "topics", defect)
     transport = httpx.ASGITransport(make_app(broker, CollectorRegistry()), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://agent") as client:
-        answer = await client.get("/v1/topics")
-    assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
-    assert "secret" not in answer.text
+        response = await client.get("/v1/topics")
+    assert (response.status_code, response.headers["content-type"]) == (500, "application/problem+json")
+    assert "secret" not in response.text
 
 
 async def test_requests_are_counted_by_what_was_declared(http: httpx.AsyncClient) -> None:

@@ -36,10 +36,10 @@ async def put(http: httpx.AsyncClient, name: str = "revenue", **other: Any) -> d
 
 async def beat(http: httpx.AsyncClient, who: str = "anna", *running: dict[str, Any]) -> dict[str, Any]:
     body = {"host": "h", "slots": 4, "running": running}
-    answer = await http.post(f"/v1/supervisors/{who}/heartbeat", json=body)
-    assert answer.status_code == 200, answer.text
-    assert answer.json()["ttl_s"] == 15
-    return {each["pipeline"]["name"]: each for each in answer.json()["assigned"]}
+    response = await http.post(f"/v1/supervisors/{who}/heartbeat", json=body)
+    assert response.status_code == 200, response.text
+    assert response.json()["ttl_s"] == 15
+    return {each["pipeline"]["name"]: each for each in response.json()["assigned"]}
 
 
 # --- tables
@@ -53,9 +53,9 @@ async def test_topics_are_tables_and_definitions_and_views_beside_them(http: htt
         "key": ["id"],
         "options": {"format": "json"},
     }
-    answer = await http.put("/v1/tables/orders", json=body)
+    response = await http.put("/v1/tables/orders", json=body)
     expected = {"name": "orders", **body, "text": None}
-    assert answer.json() == expected
+    assert response.json() == expected
     await http.put("/v1/pipelines/sums", json=VIEW)
     tables = (await http.get("/v1/tables")).json()["tables"]
     assert [(each["name"], each["connector"]) for each in tables] == [
@@ -98,17 +98,17 @@ async def test_a_definition_that_contradicts_itself_is_refused(http: httpx.Async
 
 
 async def test_pipelines_in_python_are_refused_with_the_setting_that_allows_them(http: httpx.AsyncClient) -> None:
-    answer = await http.put("/v1/pipelines/code", json={**REVENUE, "kind": "python", "text": "import os"})
-    assert answer.status_code == 422
-    assert "pipelines.allow_python=true" in answer.json()["detail"]
+    response = await http.put("/v1/pipelines/code", json={**REVENUE, "kind": "python", "text": "import os"})
+    assert response.status_code == 422
+    assert "pipelines.allow_python=true" in response.json()["detail"]
     assert (await http.get("/v1/pipelines/code")).status_code == 404
 
 
 async def test_tables_of_files_are_refused_where_no_folder_is_allowed(http: httpx.AsyncClient) -> None:
-    answer = await http.put("/v1/tables/secrets", json={"connector": "files", "options": {"path": "/etc"}})
-    assert answer.status_code == 422
-    assert "allowed=nowhere" in answer.json()["detail"]
-    assert "tables.files_under" in answer.json()["detail"]
+    response = await http.put("/v1/tables/secrets", json={"connector": "files", "options": {"path": "/etc"}})
+    assert response.status_code == 422
+    assert "allowed=nowhere" in response.json()["detail"]
+    assert "tables.files_under" in response.json()["detail"]
     assert (await http.get("/v1/tables/secrets")).status_code == 404
 
 
@@ -119,8 +119,8 @@ async def test_what_the_operator_allowed_is_taken(make_world: MakeWorld) -> None
     async with serving(await world.start()) as http:
         await put(http, "code", kind="python", text="import os")
         for path, status in (("/data/in/orders", 200), ("s3a://lake/raw/x", 200), ("/data/other", 422), ("/data", 422)):
-            answer = await http.put("/v1/tables/files", json={"connector": "files", "options": {"path": path}})
-            assert answer.status_code == status, path
+            response = await http.put("/v1/tables/files", json={"connector": "files", "options": {"path": path}})
+            assert response.status_code == status, path
 
 
 # --- lake tables: files are as they are
@@ -220,10 +220,10 @@ async def test_lake_tables_are_refused_where_the_operator_allowed_none(
     world = await make_world(tables=TableSettings(files_under="/srv/lake, s3a://raw/in"))
     async with serving(await world.start()) as http:
         body = {"connector": connector, "options": {"location": location}}
-        answer = await http.put("/v1/tables/stolen", json=body)
-        assert answer.status_code == 422
-        assert "allowed=/srv/lake, s3://raw/in" in answer.json()["detail"]
-        assert "tables.files_under" in answer.json()["detail"]
+        response = await http.put("/v1/tables/stolen", json=body)
+        assert response.status_code == 422
+        assert "allowed=/srv/lake, s3://raw/in" in response.json()["detail"]
+        assert "tables.files_under" in response.json()["detail"]
         assert (await http.get("/v1/tables/stolen")).status_code == 404
 
 
@@ -244,9 +244,9 @@ async def test_lake_tables_are_taken_where_the_operator_allowed_them(make_world:
 )
 async def test_a_connection_is_a_name(http: httpx.AsyncClient, connection: str) -> None:
     body = {"connector": "postgresql", "options": {"connection": connection, "table": "t"}}
-    answer = await http.put("/v1/tables/a", json=body)
-    assert answer.status_code == 422
-    assert "STREAMHOUSE_CONNECTION_WAREHOUSE" in answer.json()["detail"]
+    response = await http.put("/v1/tables/a", json=body)
+    assert response.status_code == 422
+    assert "STREAMHOUSE_CONNECTION_WAREHOUSE" in response.json()["detail"]
 
 
 @pytest.mark.parametrize(
@@ -263,9 +263,9 @@ async def test_a_connection_is_a_name(http: httpx.AsyncClient, connection: str) 
 async def test_options_that_there_are_not_are_refused_with_those_that_there_are(
     http: httpx.AsyncClient, connector: str, options: dict[str, str]
 ) -> None:
-    answer = await http.put("/v1/tables/a", json={"connector": connector, "options": options})
-    assert answer.status_code == 422
-    assert "do=" in answer.json()["detail"]
+    response = await http.put("/v1/tables/a", json={"connector": connector, "options": options})
+    assert response.status_code == 422
+    assert "do=" in response.json()["detail"]
 
 
 async def test_a_pipeline_says_of_which_it_is_that_a_topics_columns_came(http: httpx.AsyncClient) -> None:
@@ -277,8 +277,8 @@ async def test_a_pipeline_says_of_which_it_is_that_a_topics_columns_came(http: h
 
 async def test_a_views_columns_have_types_and_nothing_else(http: httpx.AsyncClient) -> None:
     columns = [{"name": "a", "type": "INT) || reflect('a', 'b') || ("}]
-    answer = await http.put("/v1/pipelines/v", json={**REVENUE, "kind": "view", "columns": columns})
-    assert answer.status_code == 422
+    response = await http.put("/v1/pipelines/v", json={**REVENUE, "kind": "view", "columns": columns})
+    assert response.status_code == 422
 
 
 @pytest.mark.parametrize("kind", ["INT, b STRING", "INT DEFAULT reflect('a', 'b')", "INT) || uuid() || (", "", "'x'"])
@@ -306,9 +306,9 @@ async def test_a_type_of_many_parts_is_one_type(http: httpx.AsyncClient, kind: s
 
 
 async def test_a_pipeline_is_created_looked_at_and_deleted(http: httpx.AsyncClient) -> None:
-    answer = await put(http, starting="latest")
-    assert answer["outcome"] == "created"
-    result = answer["pipeline"]
+    response = await put(http, starting="latest")
+    assert response["outcome"] == "created"
+    result = response["pipeline"]
     assert {name: result[name] for name in REVENUE} == REVENUE
     assert (result["revision"], result["generation"], result["starting"], result["wish"]) == (1, 1, "latest", "run")
     assert (result["owner"], result["status"]["phase"]) == (None, "waiting")
@@ -436,8 +436,8 @@ async def test_a_pipeline_that_is_made_again_has_its_lineage_and_a_later_epoch(h
 
 async def test_a_heartbeat_names_a_pipeline_once(http: httpx.AsyncClient) -> None:
     twice = {"name": "revenue", "epoch": 1}
-    answer = await http.post("/v1/supervisors/a/heartbeat", json={"host": "h", "slots": 1, "running": [twice, twice]})
-    assert answer.status_code == 422
+    response = await http.post("/v1/supervisors/a/heartbeat", json={"host": "h", "slots": 1, "running": [twice, twice]})
+    assert response.status_code == 422
 
 
 async def test_what_supervisors_say_here_is_on_the_metrics_page(broker: Broker, http: httpx.AsyncClient) -> None:

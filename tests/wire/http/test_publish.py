@@ -26,9 +26,9 @@ async def stored(broker: Broker, partition: int = 0) -> list[Record]:
 
 
 async def publish(http: httpx.AsyncClient, *records: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
-    answer = await http.post(RECORDS, json={"records": list(records), **more})
-    assert answer.status_code == 200, answer.text
-    results: list[dict[str, Any]] = answer.json()["records"]
+    response = await http.post(RECORDS, json={"records": list(records), **more})
+    assert response.status_code == 200, response.text
+    results: list[dict[str, Any]] = response.json()["records"]
     return results
 
 
@@ -74,8 +74,8 @@ async def test_keys_and_values_are_stored_as_their_formats_say(
 
 async def test_json_is_stored_compact_and_otherwise_as_it_was_written(broker: Broker, http: httpx.AsyncClient) -> None:
     body = b'{"records": [{"partition": 0, "value": { "price" : 1.50 ,\n "a b": 1e3 } }]}'
-    answer = await http.post(RECORDS, content=body, headers={"content-type": "application/json"})
-    assert answer.status_code == 200
+    response = await http.post(RECORDS, content=body, headers={"content-type": "application/json"})
+    assert response.status_code == 200
     assert [record.value for record in await stored(broker)] == [b'{"price":1.50,"a b":1e3}']
 
 
@@ -105,10 +105,10 @@ async def test_headers_are_text_or_bytes_or_nothing_and_keep_their_order(
 
 @pytest.mark.parametrize("media_type", ["text/plain", "application/octet-stream", "text/plain; charset=utf-8"])
 async def test_text_and_bytes_are_one_value(broker: Broker, http: httpx.AsyncClient, media_type: str) -> None:
-    answer = await http.post(
+    response = await http.post(
         RECORDS, params={"key": "k", "partition": 0}, content=b"a\n\xff", headers={"content-type": media_type}
     )
-    assert answer.json()["records"][0]["offset"] == 0
+    assert response.json()["records"][0]["offset"] == 0
     (result,) = await stored(broker)
     assert (result.key, result.value) == (b"k", b"a\n\xff")
 
@@ -146,17 +146,19 @@ async def test_text_and_bytes_are_one_value(broker: Broker, http: httpx.AsyncCli
 async def test_a_body_that_can_not_be_read_publishes_nothing_and_says_where(
     broker: Broker, http: httpx.AsyncClient, body: bytes, status: int, field_errors: list[str]
 ) -> None:
-    answer = await http.post(RECORDS, content=body, headers={"content-type": "application/json"})
-    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), answer.text
-    assert [field_error["path"] for field_error in answer.json()["errors"]] == field_errors
-    assert all(field_error["reason"] for field_error in answer.json()["errors"])
+    response = await http.post(RECORDS, content=body, headers={"content-type": "application/json"})
+    assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json"), (
+        response.text
+    )
+    assert [field_error["path"] for field_error in response.json()["errors"]] == field_errors
+    assert all(field_error["reason"] for field_error in response.json()["errors"])
     assert [await stored(broker, number) for number in range(3)] == [[], [], []]
 
 
 async def test_whole_numbers_may_be_written_with_a_fraction_of_nothing(broker: Broker, http: httpx.AsyncClient) -> None:
     body = b'{"records": [{"value": 1.0, "partition": 0.0, "timestamp_ms": 5.00, "headers": []}], "format": null}'
-    answer = await http.post(RECORDS, content=body, headers={"content-type": "application/json"})
-    assert answer.status_code == 200
+    response = await http.post(RECORDS, content=body, headers={"content-type": "application/json"})
+    assert response.status_code == 200
     (result,) = await stored(broker)
     assert (result.value, result.timestamp_ms) == (b"1.0", 5)  # a value stays as it was written
     for wrong in (b"0.5", b"-1.0", b'"0"', b"1e1000"):
@@ -167,16 +169,16 @@ async def test_whole_numbers_may_be_written_with_a_fraction_of_nothing(broker: B
 
 
 async def test_a_topic_that_is_not_there_is_not_found(world: Any, http: httpx.AsyncClient, broker: Broker) -> None:
-    answer = await http.post("/v1/topics/a b/records", json={"records": [{"value": 1}]})
-    assert answer.status_code in (404, 422)
+    response = await http.post("/v1/topics/a b/records", json={"records": [{"value": 1}]})
+    assert response.status_code in (404, 422)
 
 
 async def test_a_partition_that_is_not_there_is_told_for_its_record(http: httpx.AsyncClient) -> None:
     good, bad = await publish(http, {"value": 1, "partition": 0}, {"value": 2, "partition": 9})
     assert (good["offset"], bad["error"]["title"], bad["error"]["status"]) == (0, "UnknownTopic", 404)
-    answer = await http.post(RECORDS, json={"records": [{"value": 2, "partition": 9}, {"value": 2, "partition": 8}]})
-    assert (answer.status_code, answer.json()["title"]) == (404, "UnknownTopic")
-    assert [field_error["path"] for field_error in answer.json()["errors"]] == ["$.records[0]", "$.records[1]"]
+    response = await http.post(RECORDS, json={"records": [{"value": 2, "partition": 9}, {"value": 2, "partition": 8}]})
+    assert (response.status_code, response.json()["title"]) == (404, "UnknownTopic")
+    assert [field_error["path"] for field_error in response.json()["errors"]] == ["$.records[0]", "$.records[1]"]
 
 
 async def test_an_idempotency_key_stores_once_and_is_refused_for_something_else(
@@ -193,20 +195,20 @@ async def test_an_idempotency_key_stores_once_and_is_refused_for_something_else(
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "with space", "ü"])
 async def test_an_idempotency_key_is_short_and_plain(http: httpx.AsyncClient, key: str) -> None:
-    answer = await http.post(RECORDS, json={"records": [{"value": 1}]}, headers={b"idempotency-key": key.encode()})
-    assert (answer.status_code, answer.json()["errors"][0]["path"]) == (400, "$.Idempotency-Key")
+    response = await http.post(RECORDS, json={"records": [{"value": 1}]}, headers={b"idempotency-key": key.encode()})
+    assert (response.status_code, response.json()["errors"][0]["path"]) == (400, "$.Idempotency-Key")
 
 
 class Answering:
     """Stands in for the broker's answers."""
 
-    def __init__(self, *answers: Receipt | StreamhouseError) -> None:
-        self.answers = list(answers)
+    def __init__(self, *responses: Receipt | StreamhouseError) -> None:
+        self.responses = list(responses)
         self.calls = 0
 
     async def publish(self, _: str, records: Any, **__: Any) -> list[Receipt | StreamhouseError]:
         self.calls += 1
-        return [self.answers.pop(0) for _ in records]
+        return [self.responses.pop(0) for _ in records]
 
 
 async def test_errors_are_told_per_record_unless_all_failed(
@@ -217,8 +219,8 @@ async def test_errors_are_told_per_record_unless_all_failed(
     body = {"records": [{"value": 1}, {"value": 2}]}
     good, bad = (await http.post(RECORDS, json=body)).json()["records"]
     assert (good, bad["error"]["status"]) == ({"partition": 0, "offset": 5, "timestamp_ms": 1}, 413)
-    answer = await http.post(RECORDS, json=body)
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    response = await http.post(RECORDS, json=body)
+    assert (response.status_code, response.headers["retry-after"]) == (503, "1")
 
 
 # --- uploads
@@ -267,9 +269,9 @@ async def test_an_upload_that_ends_inside_a_line_says_so(broker: Broker, http: h
 
 
 async def test_an_upload_without_a_good_line_is_refused(http: httpx.AsyncClient) -> None:
-    answer = await http.post(RECORDS, content=b"nonsense\n", headers=NDJSON)
-    assert (answer.status_code, answer.headers["content-type"]) == (400, "application/problem+json")
-    assert answer.json()["errors"][0]["reason"].startswith("line 1: ")
+    response = await http.post(RECORDS, content=b"nonsense\n", headers=NDJSON)
+    assert (response.status_code, response.headers["content-type"]) == (400, "application/problem+json")
+    assert response.json()["errors"][0]["reason"].startswith("line 1: ")
     empty = await http.post(RECORDS, content=b"", headers=NDJSON)
     assert (empty.status_code, empty.json()["records"]) == (200, 0)
 
@@ -297,8 +299,8 @@ async def test_an_upload_with_a_key_is_stored_once(broker: Broker, http: httpx.A
 async def test_whole_batches_go_through_as_they_are(broker: Broker, http: httpx.AsyncClient) -> None:
     path = "/v1/topics/orders/partitions/1/batches"
     body = bytes(batch(b"a", b"b")) + bytes(batch(b"c"))
-    answer = await http.post(path, content=body, headers={"content-type": "application/vnd.streamhouse.batches"})
-    assert [each["offset"] for each in answer.json()["batches"]] == [0, 2]
+    response = await http.post(path, content=body, headers={"content-type": "application/vnd.streamhouse.batches"})
+    assert [each["offset"] for each in response.json()["batches"]] == [0, 2]
     assert [record.value for record in await stored(broker, 1)] == [b"a", b"b", b"c"]
     back = await http.get(path, params={"offset": 2})
     assert (back.headers["content-type"], back.headers["streamhouse-next-offset"]) == (
@@ -310,23 +312,23 @@ async def test_whole_batches_go_through_as_they_are(broker: Broker, http: httpx.
 
 @pytest.mark.parametrize("body", [b"", b"nonsense", bytes(batch(b"a"))[:-1], bytes(batch(b"a")) + b"x"])
 async def test_what_is_no_batch_is_refused(http: httpx.AsyncClient, body: bytes) -> None:
-    answer = await http.post(
+    response = await http.post(
         "/v1/topics/orders/partitions/0/batches",
         content=body,
         headers={"content-type": "application/vnd.streamhouse.batches"},
     )
-    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+    assert (response.status_code, response.headers["content-type"]) == (422, "application/problem+json")
 
 
 async def test_a_damaged_batch_is_refused(broker: Broker, http: httpx.AsyncClient) -> None:
     damaged = bytearray(batch(b"abc"))
     damaged[-2] ^= 1
-    answer = await http.post(
+    response = await http.post(
         "/v1/topics/orders/partitions/0/batches",
         content=bytes(damaged),
         headers={"content-type": "application/vnd.streamhouse.batches"},
     )
-    assert (answer.status_code, answer.json()["title"]) == (422, "CorruptBatch")
+    assert (response.status_code, response.json()["title"]) == (422, "CorruptBatch")
     assert await stored(broker) == []
 
 
@@ -340,18 +342,18 @@ async def test_others_have_their_turn_while_an_upload_has_very_many_lines(http: 
             await asyncio.sleep(0)
 
     running = asyncio.ensure_future(others())
-    answer = await http.post(RECORDS, content=b"{}\n" * 20_000, headers=NDJSON)
+    response = await http.post(RECORDS, content=b"{}\n" * 20_000, headers=NDJSON)
     running.cancel()
-    assert answer.json()["title"] == "Malformed"
+    assert response.json()["title"] == "Malformed"
     assert turns > 20_000 / LINES_AT_ONCE
 
 
 async def test_a_request_has_so_many_batches_and_no_more(http: httpx.AsyncClient) -> None:
     body = bytes(batch(b"x")) * (MAX_BATCHES + 1)
-    answer = await http.post(
+    response = await http.post(
         "/v1/topics/orders/partitions/0/batches",
         content=body,
         headers={"content-type": "application/vnd.streamhouse.batches"},
     )
-    assert answer.status_code == 422
-    assert "too many batches" in answer.json()["detail"]
+    assert response.status_code == 422
+    assert "too many batches" in response.json()["detail"]

@@ -28,8 +28,8 @@ RECORDS = "/v1/topics/orders/records"
 
 
 async def publish(broker: Broker, *records: NewRecord) -> None:
-    answers = await broker.records.publish("orders", records, acks=Acks.WAL, timeout_s=5)
-    assert not [each for each in answers if isinstance(each, Exception)]
+    responses = await broker.records.publish("orders", records, acks=Acks.WAL, timeout_s=5)
+    assert not [each for each in responses if isinstance(each, Exception)]
 
 
 async def some(broker: Broker, count: int, partition: int = 0) -> None:
@@ -164,14 +164,14 @@ async def test_compressed_batches_are_opened(broker: Broker, http: httpx.AsyncCl
     ],
 )
 async def test_a_page_that_can_not_be_is_refused(http: httpx.AsyncClient, params: dict[str, Any], status: int) -> None:
-    answer = await http.get(PAGE, params=params)
-    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    response = await http.get(PAGE, params=params)
+    assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json")
 
 
 @pytest.mark.parametrize("path", ["/v1/topics/orders/partitions/7/records", "/v1/topics/none/partitions/0/records"])
 async def test_a_partition_that_is_not_there_is_not_found(http: httpx.AsyncClient, path: str) -> None:
-    answer = await http.get(path)
-    assert (answer.status_code, answer.json()["title"]) == (404, "UnknownTopic")
+    response = await http.get(path)
+    assert (response.status_code, response.json()["title"]) == (404, "UnknownTopic")
 
 
 # --- all partitions
@@ -202,18 +202,18 @@ async def test_reading_begins_at_the_end_or_at_a_time(broker: Broker, http: http
 
 async def test_a_stream_with_a_limit_ends(broker: Broker, http: httpx.AsyncClient) -> None:
     await some(broker, 10)
-    answer = await http.get(RECORDS, params={"limit": 7}, headers={"accept": "application/x-ndjson"})
-    assert answer.headers["content-type"] == "application/x-ndjson"
-    assert [json.loads(line)["value"] for line in answer.text.splitlines()] == list(range(7))
+    response = await http.get(RECORDS, params={"limit": 7}, headers={"accept": "application/x-ndjson"})
+    assert response.headers["content-type"] == "application/x-ndjson"
+    assert [json.loads(line)["value"] for line in response.text.splitlines()] == list(range(7))
 
 
 async def test_events_carry_cursors_that_resume(broker: Broker, http: httpx.AsyncClient) -> None:
     await some(broker, 4, 0)
     await some(broker, 4, 1)
     accept = {"accept": "text/event-stream"}
-    answer = await http.get(RECORDS, params={"limit": 3}, headers=accept)
-    assert answer.text.startswith("retry: 2000\n\n")
-    events = [part for part in answer.text.split("\n\n") if "data: " in part]
+    response = await http.get(RECORDS, params={"limit": 3}, headers=accept)
+    assert response.text.startswith("retry: 2000\n\n")
+    events = [part for part in response.text.split("\n\n") if "data: " in part]
     last_id = events[-1].split("\n")[0].removeprefix("id: ")
     seen = [json.loads(event.split("data: ")[1]) for event in events]
     rest = await http.get(RECORDS, params={"limit": 5, "from": "latest"}, headers={**accept, "last-event-id": last_id})
@@ -229,16 +229,18 @@ async def test_a_stream_tells_of_records_that_retention_took(broker: Broker, htt
     await broker.open_log(TopicPartition("orders", 0))
     (opened,) = [each for each in broker.agent_session.logs if each.name.partition == 0]  # type: ignore[union-attr]
     opened.advance_log_start(3)
-    answer = await http.get(RECORDS, params={"limit": 2, "cursor": before}, headers={"accept": "application/x-ndjson"})
-    first, *records = [json.loads(line) for line in answer.text.splitlines()]
+    response = await http.get(
+        RECORDS, params={"limit": 2, "cursor": before}, headers={"accept": "application/x-ndjson"}
+    )
+    first, *records = [json.loads(line) for line in response.text.splitlines()]
     assert first == {"gap": {"partition": 0, "from_offset": 1, "to_offset": 3}}
     assert [record["offset"] for record in records] == [3, 4]
 
 
 @pytest.mark.parametrize("accept", ["image/png", "application/xml;q=0.5", "application/json;q=0", "nonsense"])
 async def test_a_media_type_that_there_is_not_is_not_acceptable(http: httpx.AsyncClient, accept: str) -> None:
-    answer = await http.get(RECORDS, headers={"accept": accept})
-    assert (answer.status_code, answer.headers["content-type"]) == (406, "application/problem+json")
+    response = await http.get(RECORDS, headers={"accept": accept})
+    assert (response.status_code, response.headers["content-type"]) == (406, "application/problem+json")
 
 
 @pytest.mark.parametrize(
@@ -254,14 +256,14 @@ async def test_the_media_type_that_a_client_likes_best_is_served(
     broker: Broker, http: httpx.AsyncClient, accept: str, given: str
 ) -> None:
     await some(broker, 1)
-    answer = await http.get(RECORDS, params={"limit": 1}, headers={"accept": accept})
-    assert answer.headers["content-type"] == given
+    response = await http.get(RECORDS, params={"limit": 1}, headers={"accept": accept})
+    assert response.headers["content-type"] == given
 
 
 @pytest.mark.parametrize("cursor", ["x", "!!", "AAAA", "A" * 3000])
 async def test_what_is_no_cursor_is_refused(http: httpx.AsyncClient, cursor: str) -> None:
-    answer = await http.get(RECORDS, params={"cursor": cursor})
-    assert (answer.status_code, "cursor" in answer.json()["detail"]) == (422, True)
+    response = await http.get(RECORDS, params={"cursor": cursor})
+    assert (response.status_code, "cursor" in response.json()["detail"]) == (422, True)
 
 
 async def test_a_cursor_of_a_deleted_topic_is_refused(broker: Broker, http: httpx.AsyncClient) -> None:

@@ -33,9 +33,9 @@ async def http(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def plan(http: httpx.AsyncClient, *topics: dict[str, Any], cursor: str | None = None) -> dict[str, Any]:
-    answer = await http.post("/v1/read-plans", json={"topics": list(topics), "cursor": cursor})
-    assert answer.status_code == 200, answer.text
-    result: dict[str, Any] = answer.json()
+    response = await http.post("/v1/read-plans", json={"topics": list(topics), "cursor": cursor})
+    assert response.status_code == 200, response.text
+    result: dict[str, Any] = response.json()
     return result
 
 
@@ -122,8 +122,8 @@ async def test_segments_tell_their_origin_and_compression(
 
 @pytest.mark.parametrize("cursor", ["orders", "orders:0", "orders:0:0:0", "orders:0:-1", "²:²:²", "x" * 400])
 async def test_a_cursor_of_nobody_is_refused(http: httpx.AsyncClient, cursor: str) -> None:
-    answer = await http.get("/v1/segments", params={"cursor": cursor})
-    assert answer.status_code == (400 if len(cursor) > 300 else 422)
+    response = await http.get("/v1/segments", params={"cursor": cursor})
+    assert response.status_code == (400 if len(cursor) > 300 else 422)
 
 
 async def test_partitions_without_records_are_told_too(http: httpx.AsyncClient) -> None:
@@ -167,13 +167,13 @@ async def test_no_topics_are_planned_with_nothing(http: httpx.AsyncClient) -> No
 async def test_the_offset_of_a_time_is_told_by_partition(broker: Broker, http: httpx.AsyncClient) -> None:
     name = TopicPartition("orders", 1)
     await produce(broker, batch(b"a", b"b", timestamps_ms=[NOW_MS, NOW_MS + 10]), name)
-    answer = await http.get("/v1/topics/orders/offsets", params={"timestamp": NOW_MS + 5})
-    assert answer.json()["offsets"] == [
+    response = await http.get("/v1/topics/orders/offsets", params={"timestamp": NOW_MS + 5})
+    assert response.json()["offsets"] == [
         {"partition": 0, "offset": None, "timestamp_ms": None},
         {"partition": 1, "offset": 1, "timestamp_ms": NOW_MS + 10},
         {"partition": 2, "offset": None, "timestamp_ms": None},
     ]
-    answer = await http.get("/v1/topics/orders/offsets", params={"timestamp": 0, "partition": 1})
-    assert answer.json()["offsets"] == [{"partition": 1, "offset": 0, "timestamp_ms": NOW_MS}]
-    answer = await http.get("/v1/topics/orders/offsets", params={"timestamp": 0, "partition": 9})
-    assert answer.status_code == 404
+    response = await http.get("/v1/topics/orders/offsets", params={"timestamp": 0, "partition": 1})
+    assert response.json()["offsets"] == [{"partition": 1, "offset": 0, "timestamp_ms": NOW_MS}]
+    response = await http.get("/v1/topics/orders/offsets", params={"timestamp": 0, "partition": 9})
+    assert response.status_code == 404

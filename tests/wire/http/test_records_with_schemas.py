@@ -25,9 +25,9 @@ AVRO = json.dumps(
 
 @pytest.fixture
 async def schema_id(http: httpx.AsyncClient) -> int:
-    answer = await http.post("/subjects/orders-value/versions", json={"schema": AVRO})
-    assert answer.status_code == 200, answer.text
-    result: int = answer.json()["id"]
+    response = await http.post("/subjects/orders-value/versions", json={"schema": AVRO})
+    assert response.status_code == 200, response.text
+    result: int = response.json()["id"]
     return result
 
 
@@ -51,9 +51,9 @@ async def test_values_are_written_with_a_schema_and_read_back(
 
 
 async def test_a_value_that_does_not_fit_its_schema_is_named(http: httpx.AsyncClient, schema_id: int) -> None:
-    answer = await publish(http, {"id": 1}, {"id": "seven"}, value_schema_id=schema_id)
-    assert answer.status_code == 422
-    (flaw,) = answer.json()["errors"]
+    response = await publish(http, {"id": 1}, {"id": "seven"}, value_schema_id=schema_id)
+    assert response.status_code == 422
+    (flaw,) = response.json()["errors"]
     assert (flaw["path"], "id" in flaw["reason"]) == ("$.records[1].value", True)
     assert (await http.get(PAGE)).json()["records"] == []
 
@@ -68,10 +68,10 @@ async def test_a_key_has_a_schema_of_its_own(http: httpx.AsyncClient, schema_id:
 
 async def test_what_no_schema_can_read_is_told_as_it_is(http: httpx.AsyncClient, schema_id: int) -> None:
     broken = b"\0" + schema_id.to_bytes(4) + b"\xff"
-    answer = await http.post(
+    response = await http.post(
         RECORDS, params={"partition": 0}, content=broken, headers={"content-type": "application/octet-stream"}
     )
-    assert answer.status_code == 200
+    assert response.status_code == 200
     (record,) = (await http.get(PAGE, params={"format": "schema"})).json()["records"]
     assert (record["value_format"], "value_schema_id" in record) == ("base64", False)
 
@@ -116,6 +116,6 @@ async def test_a_value_that_is_stored_as_it_stands_has_no_schema(
     http: httpx.AsyncClient, schema_id: int, media_type: str
 ) -> None:
     params = {"value_schema_id": schema_id}
-    answer = await http.post(RECORDS, content=b"x", params=params, headers={"content-type": media_type})
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["path"] == "$.value_schema_id"
+    response = await http.post(RECORDS, content=b"x", params=params, headers={"content-type": media_type})
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["path"] == "$.value_schema_id"

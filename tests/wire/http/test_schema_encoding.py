@@ -45,9 +45,9 @@ async def http(make_world: MakeWorld, encode_timeout_s: float) -> AsyncIterator[
 
 async def registered(http: httpx.AsyncClient, schema: dict[str, Any]) -> int:
     body = {"schema": json.dumps(schema), "schemaType": "JSON"}
-    answer = await http.post("/subjects/orders-value/versions", json=body)
-    assert answer.status_code == 200, answer.text
-    return int(answer.json()["id"])
+    response = await http.post("/subjects/orders-value/versions", json=body)
+    assert response.status_code == 200, response.text
+    return int(response.json()["id"])
 
 
 @pytest.mark.parametrize("encode_timeout_s", [0.8])

@@ -48,14 +48,14 @@ class Registry:
     async def ask(self, method: str, path: str, body: object = None, **query: Any) -> httpx.Response:
         content = None if body is None else json.dumps(body)
         headers = {} if body is None else {"content-type": V1}
-        answer = await self._http.request(method, path, content=content, headers=headers, params=query or None)
-        assert answer.headers["content-type"] == V1
-        return answer
+        response = await self._http.request(method, path, content=content, headers=headers, params=query or None)
+        assert response.headers["content-type"] == V1
+        return response
 
     async def ok(self, method: str, path: str, body: object = None, **query: Any) -> Any:
-        answer = await self.ask(method, path, body, **query)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+        response = await self.ask(method, path, body, **query)
+        assert response.status_code == 200, response.text
+        return response.json()
 
     async def fails(self, code: int, method: str, path: str, body: object = None, **query: Any) -> str:
         answer = await self.ask(method, path, body, **query)
@@ -138,17 +138,17 @@ async def test_a_bad_registration_is_refused_with_the_reason(
 async def test_bodies_that_are_no_json_are_refused(http: httpx.AsyncClient) -> None:
     deep = b'{"metadata": {"a": ' + b"[" * 100_000
     for content in (b"{", b"", b"\xff", deep, b'{"schema": "\xff"}'):
-        answer = await http.post("/subjects/s/versions", content=content, headers={"content-type": V1})
-        assert (answer.status_code, answer.json()["error_code"]) == (400, 400), content[:10]
+        response = await http.post("/subjects/s/versions", content=content, headers={"content-type": V1})
+        assert (response.status_code, response.json()["error_code"]) == (400, 400), content[:10]
 
 
 @pytest.mark.parametrize("depth", [100, 500, 900, 990])
 async def test_deep_metadata_are_kept_or_refused(http: httpx.AsyncClient, depth: int) -> None:
     metadata = b'{"a": ' + b"[" * depth + b"]" * depth + b"}"
     body = b'{"schema": "\\"int\\"", "metadata": ' + metadata + b"}"
-    answer = await http.post("/subjects/s/versions", content=body, headers={"content-type": V1})
-    assert answer.status_code in (200, 400, 422)
-    assert (await http.get("/subjects/s/versions")).status_code == (200 if answer.status_code == 200 else 404)
+    response = await http.post("/subjects/s/versions", content=body, headers={"content-type": V1})
+    assert response.status_code in (200, 400, 422)
+    assert (await http.get("/subjects/s/versions")).status_code == (200 if response.status_code == 200 else 404)
 
 
 @pytest.mark.parametrize("name", ["\x00", "a\nb", "x" * 1001, ""])
@@ -168,14 +168,14 @@ async def test_metadata_and_rules_have_a_limit(registry: Registry, broker: Broke
 
 async def test_half_a_character_is_refused(http: httpx.AsyncClient) -> None:
     body = b'{"schema": "{\\"type\\":\\"string\\",\\"doc\\":\\"\\\\ud800\\"}"}'
-    answer = await http.post("/subjects/s/versions", content=body, headers={"content-type": V1})
-    assert (answer.status_code, answer.json()["error_code"]) == (422, 42201)
+    response = await http.post("/subjects/s/versions", content=body, headers={"content-type": V1})
+    assert (response.status_code, response.json()["error_code"]) == (422, 42201)
 
 
 async def test_a_body_has_a_limit(http: httpx.AsyncClient, broker: Broker) -> None:
     body = b" " * (6 * broker.settings.schemas.max_schema_bytes + 100_000)
-    answer = await http.post("/subjects/s/versions", content=body, headers={"content-type": V1})
-    assert (answer.status_code, answer.json()["error_code"]) == (413, 413)
+    response = await http.post("/subjects/s/versions", content=body, headers={"content-type": V1})
+    assert (response.status_code, response.json()["error_code"]) == (413, 413)
 
 
 @pytest.mark.parametrize("name", ["__GLOBAL", "__EMPTY", "a\tb", "x" * 1001])
@@ -530,16 +530,16 @@ async def test_the_registry_tells_of_itself(registry: Registry) -> None:
 )
 async def test_clients_choose_the_media_type(http: httpx.AsyncClient, accept: str, answered: str) -> None:
     for path, status in (("/subjects", 200), ("/subjects/x/versions", 404)):
-        answer = await http.get(path, headers={"accept": accept})
-        assert (answer.status_code, answer.headers["content-type"]) == (status, answered)
+        response = await http.get(path, headers={"accept": accept})
+        assert (response.status_code, response.headers["content-type"]) == (status, answered)
 
 
 async def test_other_media_types_are_refused(http: httpx.AsyncClient) -> None:
     assert (await http.get("/subjects", headers={"accept": "text/html"})).status_code == 406
-    answer = await http.post("/subjects/s/versions", content=b"{}", headers={"content-type": "text/plain"})
-    assert (answer.status_code, answer.json()["error_code"]) == (415, 415)
-    answer = await http.post("/subjects/s", content=b"{}")
-    assert answer.status_code == 415
+    response = await http.post("/subjects/s/versions", content=b"{}", headers={"content-type": "text/plain"})
+    assert (response.status_code, response.json()["error_code"]) == (415, 415)
+    response = await http.post("/subjects/s", content=b"{}")
+    assert response.status_code == 415
 
 
 @pytest.mark.parametrize(("method", "path"), [("PUT", "/subjects"), ("GET", "/compatibility/subjects/s/versions")])

@@ -123,7 +123,7 @@ async def test_whatever_is_asked_is_answered(http: httpx.AsyncClient, seed: int)
         method = chance.choice(["GET", "POST", "PUT", "DELETE"])
         query = {name: str(chance.choice(WORDS))[:50] for name in chance.sample(QUERY, chance.randrange(3))}
         content = json.dumps(any_body(chance)) if method in ("POST", "PUT") else None
-        answer = await http.request(method, path, params=query, content=content, headers=JSON)
-        assert answer.status_code < 500, f"{method} {path} {query} {content}: {answer.text}"
-        if answer.status_code >= 400:
-            assert set(answer.json()) == {"error_code", "message"}
+        response = await http.request(method, path, params=query, content=content, headers=JSON)
+        assert response.status_code < 500, f"{method} {path} {query} {content}: {response.text}"
+        if response.status_code >= 400:
+            assert set(response.json()) == {"error_code", "message"}

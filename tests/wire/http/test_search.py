@@ -270,9 +270,9 @@ async def test_times_and_partitions_limit_what_is_searched(broker: Broker, http:
 async def test_a_search_that_makes_no_sense_is_refused(
     http: httpx.AsyncClient, body: dict[str, Any], status: int, word: str
 ) -> None:
-    answer = await http.post(PATH, json=body)
-    assert answer.status_code == status, answer.text
-    assert word in answer.text
+    response = await http.post(PATH, json=body)
+    assert response.status_code == status, response.text
+    assert word in response.text
 
 
 BRACKETS = b"[" + b"[]," * (8 << 20) + b"[]]"
@@ -321,9 +321,9 @@ class TestHostileRecords:
         self, broker: Broker, http: httpx.AsyncClient, condition: dict[str, Any]
     ) -> None:
         await produce_one(broker, BRACKETS, key=b"large")
-        answer = await http.post(PATH, json=condition)
-        assert answer.status_code == 422
-        assert "offset=0" in answer.json()["detail"]
+        response = await http.post(PATH, json=condition)
+        assert response.status_code == 422
+        assert "offset=0" in response.json()["detail"]
         assert await search_all(http, key="small") == []
 
     async def test_headers_of_two_bytes_count(self, broker: Broker, http: httpx.AsyncClient) -> None:
@@ -373,9 +373,9 @@ def test_a_stored_value_is_compared_as_a_decoded_one(text: bytes, path: str, equ
     [("a" + ".a" * 64, "64 steps"), ("[1000]", "first 1000"), ('a.b"c', "no quotes"), ("a\\b", "no quotes")],
 )
 async def test_paths_are_bounded(http: httpx.AsyncClient, path: str, word: str) -> None:
-    answer = await http.post(PATH, json={"json": [{"path": path, "equals": 1}]})
-    assert answer.status_code == 422
-    assert word in answer.text
+    response = await http.post(PATH, json={"json": [{"path": path, "equals": 1}]})
+    assert response.status_code == 422
+    assert word in response.text
 
 
 def test_the_decoders_of_a_search_are_made_once() -> None:

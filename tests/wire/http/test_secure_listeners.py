@@ -77,8 +77,8 @@ async def test_where_a_client_is_says_its_connection_and_no_header(tmp_path: Pat
     """Rules for hosts, the delay of wrong logins and the audit log go by it."""
     async with running(tmp_path, http__protocol="SASL_SSL") as agent, client_of(agent, tmp_path) as http:
         spoofed = {"x-forwarded-for": "10.1.2.3", "x-forwarded-proto": "http", "x-real-ip": "10.1.2.3"}
-        answer = await http.get("/v1/whoami", headers={**basic("admin"), **spoofed, "forwarded": "for=10.1.2.3"})
-        assert answer.json()["host"] == "127.0.0.1"
+        response = await http.get("/v1/whoami", headers={**basic("admin"), **spoofed, "forwarded": "for=10.1.2.3"})
+        assert response.json()["host"] == "127.0.0.1"
 
 
 @pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT"])
@@ -87,8 +87,8 @@ async def test_an_address_is_the_same_on_a_socket_for_both_kinds(tmp_path: Path,
     settings = {"http__protocol": protocol, "http__listen": "[::]:0", "http__advertise": "localhost:8080"}
     scheme = "https" if protocol == "SASL_SSL" else "http"
     async with running(tmp_path, **settings) as agent, client_of(agent, tmp_path, scheme=scheme) as http:
-        answer = await http.get("/v1/whoami", headers=basic("admin"))
-        assert answer.json()["host"] == "127.0.0.1"
+        response = await http.get("/v1/whoami", headers=basic("admin"))
+        assert response.json()["host"] == "127.0.0.1"
 
 
 async def test_a_client_is_who_its_certificate_names(tmp_path: Path) -> None:
@@ -110,9 +110,9 @@ async def test_a_stream_ends_when_the_right_to_read_does(tmp_path: Path, monkeyp
     async with running(tmp_path, http__protocol="SASL_SSL") as agent, client_of(agent, tmp_path) as http:
         await agent.broker.create_topic("orders", partitions=1, overrides={})
         reading = {**await _reader(agent), "accept": "application/x-ndjson"}
-        async with asyncio.timeout(10), http.stream("GET", "/v1/topics/orders/records", headers=reading) as answer:
-            assert answer.status_code == 200
-            lines = answer.aiter_lines()
+        async with asyncio.timeout(10), http.stream("GET", "/v1/topics/orders/records", headers=reading) as response:
+            assert response.status_code == 200
+            lines = response.aiter_lines()
             await agent.broker.security.access.delete_acls([AclFilter(principal=READS.principal)])
             assert "not authorised" in await anext(lines)
             assert [line async for line in lines] == []
@@ -123,9 +123,9 @@ async def test_a_stream_ends_when_its_user_is_deleted(tmp_path: Path, monkeypatc
     async with running(tmp_path, http__protocol="SASL_SSL") as agent, client_of(agent, tmp_path) as http:
         await agent.broker.create_topic("orders", partitions=1, overrides={})
         reading = {**await _reader(agent), "accept": "application/x-ndjson"}
-        async with asyncio.timeout(10), http.stream("GET", "/v1/topics/orders/records", headers=reading) as answer:
+        async with asyncio.timeout(10), http.stream("GET", "/v1/topics/orders/records", headers=reading) as response:
             await agent.broker.security.users.delete("reader")
-            assert "NotAuthenticated" in await anext(answer.aiter_lines())
+            assert "NotAuthenticated" in await anext(response.aiter_lines())
 
 
 async def test_a_stream_ends_whose_user_is_deleted_while_it_logs_in(
@@ -144,8 +144,8 @@ async def test_a_stream_ends_whose_user_is_deleted_while_it_logs_in(
             return shown
 
         monkeypatch.setattr(users, "check_password", deleted_meanwhile)
-        async with asyncio.timeout(10), http.stream("GET", "/v1/topics/orders/records", headers=reading) as answer:
-            assert "NotAuthenticated" in await anext(answer.aiter_lines())
+        async with asyncio.timeout(10), http.stream("GET", "/v1/topics/orders/records", headers=reading) as response:
+            assert "NotAuthenticated" in await anext(response.aiter_lines())
 
 
 async def test_a_long_poll_ends_when_the_right_to_read_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,9 +149,9 @@ async def test_no_rules_are_deleted_without_saying_which(admin: httpx.AsyncClien
 async def test_a_rule_that_makes_no_sense_is_refused_with_what_is_allowed(
     admin: httpx.AsyncClient, change: dict[str, Any]
 ) -> None:
-    answer = await admin.post("/v1/acls", json={"acls": [RULE, RULE | change]})
-    assert answer.status_code == 422
-    assert "allowed=" in answer.json()["detail"]
+    response = await admin.post("/v1/acls", json={"acls": [RULE, RULE | change]})
+    assert response.status_code == 422
+    assert "allowed=" in response.json()["detail"]
     assert (await admin.get("/v1/acls")).json() == {"acls": []}
 
 
@@ -182,8 +182,8 @@ async def test_quotas_are_set_and_removed(admin: httpx.AsyncClient, secure: Secu
 async def test_without_access_control_rules_are_refused_with_the_setting(make_world: MakeWorld) -> None:
     broker = await (await make_world()).start()
     async with serving(broker) as http:
-        answer = await http.get("/v1/acls", headers=basic("nobody"))
-        assert answer.status_code in (401, 409)
+        response = await http.get("/v1/acls", headers=basic("nobody"))
+        assert response.status_code in (401, 409)
 
 
 async def test_records_are_published_only_with_schemas_that_the_caller_may_read(

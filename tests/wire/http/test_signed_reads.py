@@ -47,9 +47,9 @@ async def http(secure: SecureWorld) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def run_of(http: httpx.AsyncClient, headers: Headers, topic: str) -> dict[str, Any]:
-    answer = await http.post("/v1/read-plans", json={"topics": [{"topic": topic}]}, headers=headers)
-    assert answer.json()["can_sign"] is True
-    (partition,) = answer.json()["partitions"]
+    response = await http.post("/v1/read-plans", json={"topics": [{"topic": topic}]}, headers=headers)
+    assert response.json()["can_sign"] is True
+    (partition,) = response.json()["partitions"]
     (run,) = partition["runs"]
     assert isinstance(run, dict)
     return run
@@ -69,8 +69,8 @@ async def test_only_records_of_a_topic_that_the_caller_may_read_are_signed(
     key, start, end = own["key"], own["position"], own["position"] + own["length"]
     assert other["key"] == key  # the object has records of both topics
 
-    answer = await sign(http, alice, "orders", key=key, start=start, end=end)
-    assert answer.json() == {
+    response = await sign(http, alice, "orders", key=key, start=start, end=end)
+    assert response.json() == {
         "url": f"https://store/{key}",
         "headers": {"range": f"bytes={start}-{end - 1}"},
         "expires_s": 300.0,
@@ -91,8 +91,8 @@ async def test_only_records_of_a_topic_that_the_caller_may_read_are_signed(
         {"key": "../" + key, "start": start, "end": end},
     ]
     for each in refused:
-        answer = await sign(http, alice, "orders", **each)
-        assert (answer.status_code, answer.json()["title"]) == (409, "RunsChanged"), each
+        response = await sign(http, alice, "orders", **each)
+        assert (response.status_code, response.json()["title"]) == (409, "RunsChanged"), each
 
 
 async def test_stores_that_sign_nothing_say_so(make_world: MakeWorld) -> None:
@@ -103,5 +103,5 @@ async def test_stores_that_sign_nothing_say_so(make_world: MakeWorld) -> None:
         async with serving(secure.broker) as http:
             plan = await http.post("/v1/read-plans", json={"topics": [{"topic": "orders"}]}, headers=alice)
             assert plan.json()["can_sign"] is False
-            answer = await sign(http, alice, "orders", key="segments/a", start=0, end=1)
-            assert (answer.status_code, answer.json()["title"]) == (422, "CannotSign")
+            response = await sign(http, alice, "orders", key="segments/a", start=0, end=1)
+            assert (response.status_code, response.json()["title"]) == (422, "CannotSign")

@@ -56,8 +56,8 @@ async def bare(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_docs_leads_to_the_home_page(client: httpx.AsyncClient) -> None:
-    answer = await client.get("/docs")
-    assert (answer.status_code, answer.headers["location"]) == (307, "docs/")
+    response = await client.get("/docs")
+    assert (response.status_code, response.headers["location"]) == (307, "docs/")
     assert "<h1>home</h1>" in (await client.get("/docs/")).text
 
 
@@ -74,10 +74,10 @@ async def test_docs_leads_to_the_home_page(client: httpx.AsyncClient) -> None:
 async def test_files_are_served_as_what_they_are(
     client: httpx.AsyncClient, path: str, content_type: str, text: str
 ) -> None:
-    answer = await client.get(path)
-    assert (answer.status_code, answer.headers["content-type"]) == (200, content_type)
-    assert answer.headers["x-content-type-options"] == "nosniff"
-    assert text in answer.text
+    response = await client.get(path)
+    assert (response.status_code, response.headers["content-type"]) == (200, content_type)
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert text in response.text
 
 
 @pytest.mark.parametrize(
@@ -107,15 +107,15 @@ async def test_files_are_served_as_what_they_are(
 async def test_nothing_else_is_served(client: httpx.AsyncClient, path: str) -> None:
     request = client.build_request("GET", "http://agent/")
     request.url = request.url.copy_with(raw_path=path.encode())  # as it is sent: httpx would resolve the dots
-    answer = await client.send(request)
-    assert answer.status_code in (400, 404)
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert "secret" not in answer.text.replace("secret.html", "")
+    response = await client.send(request)
+    assert response.status_code in (400, 404)
+    assert response.headers["content-type"] == "application/problem+json"
+    assert "secret" not in response.text.replace("secret.html", "")
 
 
 async def test_a_page_may_run_its_own_scripts_and_no_others(client: httpx.AsyncClient) -> None:
-    answer = await client.get("/docs/")
-    policy = answer.headers["content-security-policy"]
+    response = await client.get("/docs/")
+    policy = response.headers["content-security-policy"]
     scripts = next(part.strip() for part in policy.split(";") if "script-src" in part)
     digest = base64.b64encode(hashlib.sha256(INLINE.encode()).digest()).decode()
     assert scripts == f"script-src 'self' 'sha256-{digest}'"
@@ -130,8 +130,8 @@ async def test_a_page_that_a_browser_has_is_not_sent_again(client: httpx.AsyncCl
 
 async def test_pages_are_only_read(client: httpx.AsyncClient) -> None:
     for method in ("POST", "PUT", "DELETE"):
-        answer = await client.request(method, "/docs/decisions/")
-        assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
+        response = await client.request(method, "/docs/decisions/")
+        assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD")
 
 
 async def test_the_page_about_the_api_stands_beside_it(client: httpx.AsyncClient) -> None:
@@ -140,26 +140,26 @@ async def test_the_page_about_the_api_stands_beside_it(client: httpx.AsyncClient
 
 
 async def test_without_the_site_docs_is_the_page_about_the_api(bare: httpx.AsyncClient) -> None:
-    answer = await bare.get("/docs")
-    assert (answer.status_code, "HTTP API" in answer.text) == (200, True)
+    response = await bare.get("/docs")
+    assert (response.status_code, "HTTP API" in response.text) == (200, True)
 
 
 @pytest.mark.parametrize("path", ["/docs/", "/docs/operations.html", "/docs/decisions/index.html"])
 async def test_a_missing_site_is_explained(bare: httpx.AsyncClient, path: str) -> None:
-    answer = await bare.get(path, headers=BROWSER)
-    assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
-    assert "make docs" in answer.text
-    assert 'href="/docs/api"' in answer.text
+    response = await bare.get(path, headers=BROWSER)
+    assert (response.status_code, response.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "make docs" in response.text
+    assert 'href="/docs/api"' in response.text
     problem = await bare.get(path)
     assert (problem.status_code, problem.headers["content-type"]) == (404, "application/problem+json")
     assert "make docs" in problem.json()["detail"]
 
 
 async def test_a_missing_page_leads_back_and_repeats_nothing_of_the_request(client: httpx.AsyncClient) -> None:
-    answer = await client.get("/docs/<script>alert(1)</script>.html", headers=BROWSER)
-    assert answer.status_code == 404
-    assert 'href="/docs/"' in answer.text
-    assert "alert" not in answer.text
+    response = await client.get("/docs/<script>alert(1)</script>.html", headers=BROWSER)
+    assert response.status_code == 404
+    assert 'href="/docs/"' in response.text
+    assert "alert" not in response.text
 
 
 def test_links_and_large_files_are_left_out(folder: Path) -> None:

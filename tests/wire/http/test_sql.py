@@ -26,26 +26,26 @@ async def worker() -> AsyncIterator[FakeWorker]:
 
 async def beat(http: httpx.AsyncClient, address: str, name: str = "w", busy: int = 0) -> None:
     body = {"address": address, "token": f"token-of-{name}", "busy": busy}
-    answer = await http.post(f"/v1/sql/workers/{name}/heartbeat", json=body)
-    assert (answer.status_code, answer.json()) == (200, {"ttl_s": 15.0})
+    response = await http.post(f"/v1/sql/workers/{name}/heartbeat", json=body)
+    assert (response.status_code, response.json()) == (200, {"ttl_s": 15.0})
 
 
 async def test_without_a_worker_the_answer_says_how_to_start_one(http: httpx.AsyncClient) -> None:
-    for answer in (
+    for response in (
         await http.post("/v1/sql", json=QUESTION),
         await http.post("/v1/sql/validate", json={"text": "SELECT 1"}),
         await http.delete("/v1/sql/queries/q1"),
     ):
-        assert answer.status_code == 503
-        assert answer.json()["title"] == "NoWorker"
-        assert "start one: streamhouse sql serve" in answer.json()["detail"]
+        assert response.status_code == 503
+        assert response.json()["title"] == "NoWorker"
+        assert "start one: streamhouse sql serve" in response.json()["detail"]
 
 
 async def test_workers_are_listed_without_their_tokens(http: httpx.AsyncClient, world: World) -> None:
     await beat(http, "127.0.0.1:4000")
-    answer = await http.get("/v1/sql/workers")
-    assert "token" not in answer.text
-    [result] = answer.json()["workers"]
+    response = await http.get("/v1/sql/workers")
+    assert "token" not in response.text
+    [result] = response.json()["workers"]
     assert (result["id"], result["address"], result["busy"]) == ("w", "127.0.0.1:4000", 0)
     await beat(http, "[::1]:4000", "v")
     assert (await http.delete("/v1/sql/workers/v")).status_code == 204
@@ -133,12 +133,12 @@ async def test_nothing_is_sent_to_a_process_that_took_the_address_of_a_dead_work
     received: list[bytes] = []
     async with endless_worker("another", received) as address:
         await beat(http, address)
-        answers = [
+        responses = [
             await http.post("/v1/sql", json=QUESTION),
             await http.get("/v1/sql/complete"),
             await http.delete("/v1/sql/queries/q1"),
         ]
-    assert [answer.status_code for answer in answers] == [503, 503, 404]
+    assert [response.status_code for response in responses] == [503, 503, 404]
     assert len(received) == 3
     for head in received:
         assert head.startswith(b"GET /v1/proof?nonce=")
@@ -153,9 +153,9 @@ async def test_a_worker_that_never_comes_to_its_answer_is_given_up_in_time(
     monkeypatch.setattr(sql_proxy, "GRACE_S", 0.0)
     async with endless_worker("token-of-w", []) as address:
         await beat(http, address)
-        answer = await http.post("/v1/sql", json={**QUESTION, "timeout_s": 0.2})
-    assert (answer.status_code, answer.json()["title"]) == (504, "QueryTimedOut")
-    assert "worker=w timeout_s=0.2" in answer.json()["detail"]
+        response = await http.post("/v1/sql", json={**QUESTION, "timeout_s": 0.2})
+    assert (response.status_code, response.json()["title"]) == (504, "QueryTimedOut")
+    assert "worker=w timeout_s=0.2" in response.json()["detail"]
 
 
 async def test_there_is_a_limit_of_questions_at_once(
@@ -201,8 +201,8 @@ async def test_an_asker_who_leaves_ends_the_question(site: Site, worker: FakeWor
 async def test_a_live_tail_comes_line_by_line_and_ends_when_its_reader_leaves(site: Site, worker: FakeWorker) -> None:
     request = site.http.stream("POST", "/v1/sql", json={"sql": "live"}, headers={"accept": "application/x-ndjson"})
     async with asyncio.timeout(10):
-        async with request as answer:
-            async for line in answer.aiter_lines():
+        async with request as response:
+            async for line in response.aiter_lines():
                 assert line == '{"id":1}'
                 break
         await worker.left.wait()

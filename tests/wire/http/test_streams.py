@@ -35,12 +35,12 @@ async def with_topic(site: Site, partitions: int = 2) -> Site:
 
 
 async def publish(site: Site, *values: Any) -> None:
-    answer = await site.http.post(RECORDS, json={"records": [{"value": value} for value in values]})
-    assert answer.status_code == 200
+    response = await site.http.post(RECORDS, json={"records": [{"value": value} for value in values]})
+    assert response.status_code == 200
 
 
-async def data_of(answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:
-    async for line in answer.aiter_lines():
+async def data_of(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+    async for line in response.aiter_lines():
         if line.startswith("data: "):
             yield json.loads(line.removeprefix("data: "))
 
@@ -55,8 +55,8 @@ async def until(site: Site, metric: str, value: float) -> None:
 async def test_a_stream_goes_on_with_what_is_published_later(start_site: StartSite) -> None:
     site = await with_topic(await start_site())
     await publish(site, "before")
-    async with site.http.stream("GET", RECORDS, headers=EVENTS) as answer:
-        events = data_of(answer)
+    async with site.http.stream("GET", RECORDS, headers=EVENTS) as response:
+        events = data_of(response)
         assert (await anext(events))["value"] == "before"
         assert await site.metric(STREAMS) == 1
         await publish(site, "after")
@@ -68,8 +68,8 @@ async def test_a_stream_reads_by_a_schema_that_was_not_there_when_it_began(start
     site = await with_topic(await start_site(), partitions=1)
     raw = {"content-type": "application/octet-stream"}
     framed = b"\0\0\0\0\1\x02"  # the number 1, by the schema with the id 1
-    async with site.http.stream("GET", RECORDS, params={"format": "schema"}, headers=EVENTS) as answer:
-        events = data_of(answer)
+    async with site.http.stream("GET", RECORDS, params={"format": "schema"}, headers=EVENTS) as response:
+        events = data_of(response)
         await site.http.post(RECORDS, content=framed, headers=raw)
         assert "value_schema_id" not in await anext(events)
         made = await site.http.post("/subjects/orders-value/versions", json={"schema": '"long"'})
@@ -81,15 +81,15 @@ async def test_a_stream_reads_by_a_schema_that_was_not_there_when_it_began(start
 
 async def test_a_stream_says_that_it_is_alive(start_site: StartSite) -> None:
     site = await with_topic(await start_site(keep_alive_s=0.05))
-    async with site.http.stream("GET", RECORDS, headers=EVENTS) as answer:
-        lines = answer.aiter_lines()
+    async with site.http.stream("GET", RECORDS, headers=EVENTS) as response:
+        lines = response.aiter_lines()
         assert [await anext(lines) for _ in range(3)] == ["retry: 2000", "", ": alive"]
 
 
 async def test_a_stream_reads_partitions_that_are_added(start_site: StartSite) -> None:
     site = await with_topic(await start_site(keep_alive_s=0.05), partitions=1)
-    async with site.http.stream("GET", RECORDS, headers=LINES) as answer:
-        lines = answer.aiter_lines()
+    async with site.http.stream("GET", RECORDS, headers=LINES) as response:
+        lines = response.aiter_lines()
         await publish(site, 1)
         assert json.loads(await anext(lines))["value"] == 1
         assert (await site.http.patch("/v1/topics/orders", json={"partitions": 2})).status_code == 200
@@ -100,8 +100,8 @@ async def test_a_stream_reads_partitions_that_are_added(start_site: StartSite) -
 
 async def test_streams_end_when_the_agent_stops(start_site: StartSite) -> None:
     site = await with_topic(await start_site())
-    async with site.http.stream("GET", RECORDS, headers=EVENTS) as answer:
-        lines = answer.aiter_lines()
+    async with site.http.stream("GET", RECORDS, headers=EVENTS) as response:
+        lines = response.aiter_lines()
         assert await anext(lines) == "retry: 2000"
         site.agent.stop()
         async with asyncio.timeout(10):
@@ -110,8 +110,8 @@ async def test_streams_end_when_the_agent_stops(start_site: StartSite) -> None:
 
 async def test_a_stream_of_a_topic_that_is_deleted_ends_with_the_reason(start_site: StartSite) -> None:
     site = await with_topic(await start_site(keep_alive_s=0.05))
-    async with site.http.stream("GET", RECORDS, headers=LINES) as answer:
-        lines = answer.aiter_lines()
+    async with site.http.stream("GET", RECORDS, headers=LINES) as response:
+        lines = response.aiter_lines()
         await publish(site, 1)
         await anext(lines)
         assert (await site.http.delete("/v1/topics/orders")).status_code == 204
@@ -122,15 +122,15 @@ async def test_a_stream_of_a_topic_that_is_deleted_ends_with_the_reason(start_si
 
 async def test_there_are_so_many_streams_and_no_more(start_site: StartSite) -> None:
     site = await with_topic(await start_site(max_streams=1))
-    async with site.http.stream("GET", RECORDS, headers=EVENTS) as answer:
-        await anext(answer.aiter_lines())
+    async with site.http.stream("GET", RECORDS, headers=EVENTS) as response:
+        await anext(response.aiter_lines())
         refused = await site.http.get(RECORDS, headers=LINES)
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
         assert refused.json()["title"] == "TooManyRequests"
         assert (await site.http.get(RECORDS)).status_code == 200  # a page is no stream
     await until(site, STREAMS, 0)
-    async with site.http.stream("GET", RECORDS, headers=EVENTS) as answer:
-        assert answer.status_code == 200
+    async with site.http.stream("GET", RECORDS, headers=EVENTS) as response:
+        assert response.status_code == 200
 
 
 async def test_a_reader_that_takes_nothing_is_cut_off(start_site: StartSite) -> None:
@@ -146,8 +146,8 @@ async def test_a_reader_that_takes_nothing_is_cut_off(start_site: StartSite) -> 
 
 async def test_a_head_of_a_stream_has_no_body(start_site: StartSite) -> None:
     site = await with_topic(await start_site())
-    answer = await site.http.head(RECORDS, headers=EVENTS)
-    assert (answer.status_code, answer.headers["content-type"], answer.content) == (
+    response = await site.http.head(RECORDS, headers=EVENTS)
+    assert (response.status_code, response.headers["content-type"], response.content) == (
         200,
         "text/event-stream; charset=utf-8",
         b"",
@@ -170,8 +170,8 @@ async def test_a_record_too_large_for_json_is_an_error_and_whatever_is_around_it
     page = (await site.http.get(RECORDS)).json()
     assert sorted(each["value"] for each in page["records"]) == ["a", "d"]
     assert (await site.http.get(RECORDS, params={"cursor": page["cursor"]})).status_code == 422
-    async with site.http.stream("GET", RECORDS, headers=LINES) as answer, asyncio.timeout(10):
-        lines = [json.loads(line) async for line in answer.aiter_lines()]
+    async with site.http.stream("GET", RECORDS, headers=LINES) as response, asyncio.timeout(10):
+        lines = [json.loads(line) async for line in response.aiter_lines()]
     assert sorted(line["value"] for line in lines[:-1]) == ["a", "d"]
     assert "setting=http.max_record_bytes" in lines[-1]["error"]["detail"]
 
@@ -189,8 +189,8 @@ async def test_a_batch_that_can_not_be_decoded_is_an_error_and_whatever_is_aroun
     for partition, value in ((0, "a"), (0, "damaged"), (0, "c"), (1, "d")):
         body = {"records": [{"value": value, "partition": partition}]}
         assert (await site.http.post(RECORDS, json=body)).status_code == 200
-    async with site.http.stream("GET", RECORDS, headers=LINES) as answer, asyncio.timeout(10):
-        lines = [json.loads(line) async for line in answer.aiter_lines()]
+    async with site.http.stream("GET", RECORDS, headers=LINES) as response, asyncio.timeout(10):
+        lines = [json.loads(line) async for line in response.aiter_lines()]
     assert sorted(line["value"] for line in lines[:-1]) == ["a", "d"]
     problem = lines[-1]["error"]
     assert problem["title"] == "CorruptBatch"
@@ -246,6 +246,6 @@ async def test_a_stream_waits_for_the_memory_of_a_large_record(
     monkeypatch.setattr(JsonMemory, "of", of)
     site = await with_topic(await start_site(max_json_bytes=1))  # so one at a time
     await publish(site, "x" * 100_000)
-    async with site.http.stream("GET", RECORDS, params={"limit": 1}, headers=LINES) as answer, asyncio.timeout(10):
-        assert [len(json.loads(line)["value"]) async for line in answer.aiter_lines()] == [100_000]
+    async with site.http.stream("GET", RECORDS, params={"limit": 1}, headers=LINES) as response, asyncio.timeout(10):
+        assert [len(json.loads(line)["value"]) async for line in response.aiter_lines()] == [100_000]
     assert [size for size in held if size] == [100_002]

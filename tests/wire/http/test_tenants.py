@@ -85,8 +85,8 @@ async def populate(secure: SecureWorld, http: httpx.AsyncClient, tenant: str) ->
 
     async def do(method: str, path: str, body: Any) -> None:
         async with asyncio.timeout(5):
-            answer = await http.request(method, path, json=body, headers=headers)
-        assert answer.is_success, answer.text
+            response = await http.request(method, path, json=body, headers=headers)
+        assert response.is_success, response.text
 
     await do("POST", "/v1/topics", {"name": "orders", "partitions": 3})
     await do(
@@ -112,9 +112,9 @@ async def populate(secure: SecureWorld, http: httpx.AsyncClient, tenant: str) ->
 async def send(http: httpx.AsyncClient, route: Route, user: str) -> str:
     """What somebody sees of an answer, without what differs from one cluster to the next."""
     body = BODIES.get(route.name, {} if route.method in ("POST", "PUT", "PATCH") else None)
-    answer = await http.request(route.method, route.url, json=body, headers=basic(user))
-    headers = {name: value for name, value in answer.headers.items() if name in ("location", "content-type")}
-    shown = f"{route.name} {answer.status_code} {headers} {answer.text}"
+    response = await http.request(route.method, route.url, json=body, headers=basic(user))
+    headers = {name: value for name, value in response.headers.items() if name in ("location", "content-type")}
+    shown = f"{route.name} {response.status_code} {headers} {response.text}"
     assert "acme" not in shown.replace("acme_only", ""), shown
     assert "beta~" not in shown, shown
     return CHANGEABLE.sub("_", shown)
@@ -137,9 +137,9 @@ async def test_a_tenant_can_not_tell_whether_there_is_another(make_world: MakeWo
 
 
 async def read_back(http: httpx.AsyncClient) -> Sequence[tuple[int, str]]:
-    answers = [await http.get(path, headers=basic(ACME)) for path in READ_BACK]
-    assert {each.status_code for each in answers} == {200}, [each.text for each in answers]
-    return [(each.status_code, re.sub(r'"(?:last_used|request_id)[^,}]*', "_", each.text)) for each in answers]
+    responses = [await http.get(path, headers=basic(ACME)) for path in READ_BACK]
+    assert {each.status_code for each in responses} == {200}, [each.text for each in responses]
+    return [(each.status_code, re.sub(r'"(?:last_used|request_id)[^,}]*', "_", each.text)) for each in responses]
 
 
 def operations_of(secure: SecureWorld) -> list[Operation[Any, Any]]:
@@ -184,7 +184,7 @@ REFUSED: Final = {
 async def test_every_text_of_what_is_served_is_classified(secure: SecureWorld) -> None:
     for each in operations_of(secure):
         if each.name in tenants.SERVED:
-            for kind in (each.query, each.body, each.answer, each.also_answer, *each.other_statuses.values()):
+            for kind in (each.query, each.body, each.response, each.also_response, *each.other_statuses.values()):
                 if kind is not None:
                     tenants.plan_of(kind)
 
@@ -205,8 +205,8 @@ async def test_a_super_user_of_a_tenant_gets_nothing_that_is_no_tenants(
 ) -> None:
     for route in routes_of(secure.broker):
         if route.name in REFUSED - OPEN:
-            answer = await http.request(route.method, route.url, json={}, headers=basic(ACME))
-            assert answer.status_code == 403, route
+            response = await http.request(route.method, route.url, json={}, headers=basic(ACME))
+            assert response.status_code == 403, route
 
 
 async def test_a_listener_tells_the_tenant_too(secure: SecureWorld) -> None:
@@ -228,8 +228,8 @@ async def test_a_listener_tells_the_tenant_too(secure: SecureWorld) -> None:
 
 async def test_an_upload_of_lines_is_answered(secure: SecureWorld, http: httpx.AsyncClient) -> None:
     headers = {**basic(ACME), "content-type": "application/x-ndjson"}
-    answer = await http.post("/v1/topics/orders/records", content=b'{"value": 1}\n{"value": 2}\n', headers=headers)
-    assert (answer.status_code, answer.json()["records"]) == (200, 2)
+    response = await http.post("/v1/topics/orders/records", content=b'{"value": 1}\n{"value": 2}\n', headers=headers)
+    assert (response.status_code, response.json()["records"]) == (200, 2)
 
 
 async def test_operators_see_full_names(secure: SecureWorld, http: httpx.AsyncClient) -> None:
@@ -267,10 +267,10 @@ async def test_the_id_of_a_schema_that_another_tenant_deleted_is_unknown(
 
 async def test_an_error_in_a_stream_has_the_tenants_names(secure: SecureWorld, http: httpx.AsyncClient) -> None:
     await populate(secure, http, "acme")
-    answer = await http.get("/v1/topics/nothing/records", headers=basic(ACME))
-    assert answer.status_code == 404
-    assert "nothing" in answer.text
-    assert "acme" not in answer.text
+    response = await http.get("/v1/topics/nothing/records", headers=basic(ACME))
+    assert response.status_code == 404
+    assert "nothing" in response.text
+    assert "acme" not in response.text
 
 
 async def test_the_registrys_own_level_is_the_operators(secure: SecureWorld, http: httpx.AsyncClient) -> None:
@@ -283,8 +283,8 @@ async def test_the_registrys_own_level_is_the_operators(secure: SecureWorld, htt
         ("GET", "/contexts", None),
         ("GET", "/contexts/.other/subjects", None),
     ):
-        answer = await http.request(method, path, json=body, headers=basic(ACME))
-        assert answer.status_code == 403, (method, path)
+        response = await http.request(method, path, json=body, headers=basic(ACME))
+        assert response.status_code == 403, (method, path)
 
 
 async def test_references_are_to_subjects_of_the_tenant(secure: SecureWorld, http: httpx.AsyncClient) -> None:
@@ -306,8 +306,8 @@ async def test_references_are_to_subjects_of_the_tenant(secure: SecureWorld, htt
 async def test_a_name_with_a_tenant_in_it_is_nothing(secure: SecureWorld, http: httpx.AsyncClient, guess: str) -> None:
     await populate(secure, http, "acme")
     for path in (f"/v1/topics/{guess}", f"/v1/groups/{guess.replace('orders', 'billing')}"):
-        answer = await http.get(path, headers=basic(BETA))
-        assert answer.status_code in (404, 422), answer.text
+        response = await http.get(path, headers=basic(BETA))
+        assert response.status_code in (404, 422), response.text
 
 
 async def test_keys_of_others_are_not_revoked(secure: SecureWorld, http: httpx.AsyncClient) -> None:
@@ -331,8 +331,8 @@ async def test_pipelines_of_one_name_are_assigned_with_the_names_and_rights_of_t
         assert (await apply(http, user)).is_success
     headers = bearer(secure.token("Supervisor"))
     beat = {"host": "h", "slots": 4, "running": []}
-    answer = await http.post("/v1/supervisors/s/heartbeat", json=beat, headers=headers)
-    assigned = {each["name"]: each for each in answer.json()["assigned"]}
+    response = await http.post("/v1/supervisors/s/heartbeat", json=beat, headers=headers)
+    assigned = {each["name"]: each for each in response.json()["assigned"]}
     assert set(assigned) == {"acme~copies", "beta~copies"}
     for tenant in ("acme", "beta"):
         each = assigned[f"{tenant}~copies"]
@@ -347,15 +347,15 @@ async def test_pipelines_of_one_name_are_assigned_with_the_names_and_rights_of_t
         body = {"query": SAMPLES["query"], "epoch": 1, "segments": [], "fence": {**fence, "epoch": fence["epoch"] + 9}}
         assert (await http.post("/v1/commits", json=body, headers=bearer(each["token"]))).status_code == 409
     running = [{"name": name, "epoch": each["epoch"]} for name, each in assigned.items()]
-    answer = await http.post("/v1/supervisors/s/heartbeat", json={**beat, "running": running}, headers=headers)
-    assert {each["name"] for each in answer.json()["assigned"]} == set(assigned)
+    response = await http.post("/v1/supervisors/s/heartbeat", json={**beat, "running": running}, headers=headers)
+    assert {each["name"] for each in response.json()["assigned"]} == set(assigned)
 
 
 async def test_queries_of_one_id_commit_apart(secure: SecureWorld, http: httpx.AsyncClient) -> None:
     path, body = f"/v1/commits/{SAMPLES['query']}", {"query": SAMPLES["query"], "segments": []}
     for user, epoch in ((ACME, 5), (BETA, 1), (ADMIN, 3)):
-        answer = await http.post("/v1/commits", json={**body, "epoch": epoch, "progress": user}, headers=basic(user))
-        assert answer.json()["replayed"] is False
+        response = await http.post("/v1/commits", json={**body, "epoch": epoch, "progress": user}, headers=basic(user))
+        assert response.json()["replayed"] is False
     for user, epoch in ((ACME, 5), (BETA, 1), (ADMIN, 3)):
         last = (await http.get(path, headers=basic(user))).json()
         assert (last["epoch"], last["progress"]) == (epoch, user)
@@ -381,8 +381,8 @@ async def test_a_sql_worker_acts_as_the_tenants_user(secure: SecureWorld, http: 
         beat = {"address": worker.address, "token": "t", "busy": 0}
         headers = bearer(secure.token("Worker"))
         assert (await http.post("/v1/sql/workers/w/heartbeat", json=beat, headers=headers)).is_success
-        answer = await http.post("/v1/sql", json={"sql": "SELECT * FROM `beta~orders`"}, headers=basic(ACME))
-        assert answer.json()["rows"] == [{"id": 1}]
+        response = await http.post("/v1/sql", json={"sql": "SELECT * FROM `beta~orders`"}, headers=basic(ACME))
+        assert response.json()["rows"] == [{"id": 1}]
         assert worker.asked[0]["sql"] == "SELECT * FROM `beta~orders`"
         token = worker.headers[0]["streamhouse-caller-token"]
         await populate(secure, http, "acme")

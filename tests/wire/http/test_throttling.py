@@ -105,9 +105,9 @@ async def test_who_creates_too_many_partitions_is_told_to_wait(broker: Broker) -
             ("DELETE", "/v1/topics/first", None),
             ("POST", "/v1/topics/third/records", record),
         ):
-            answer = await http.request(method, path, json=body)
-            assert answer.status_code == 429, (method, path)
-            assert int(answer.headers["retry-after"]) > 1
+            response = await http.request(method, path, json=body)
+            assert response.status_code == 429, (method, path)
+            assert int(response.headers["retry-after"]) > 1
         assert [topic.name for topic in await broker.topics()] == ["first"]
         assert (await http.post("/v1/topics?dry_run=1", json={"name": "second"})).status_code == 200
         assert (await http.post("/v1/topics/first/records", json=record)).status_code == 200

@@ -61,8 +61,8 @@ async def test_a_topic_is_told_as_another_agent_has_changed_it(broker: Broker, h
 async def test_a_deleted_topic_is_gone(http: httpx.AsyncClient) -> None:
     gone = await http.delete("/v1/topics/orders")
     assert (gone.status_code, gone.content) == (204, b"")
-    for answer in (await http.get("/v1/topics/orders"), await http.delete("/v1/topics/orders")):
-        assert (answer.status_code, answer.json()["title"]) == (404, "UnknownTopic")
+    for response in (await http.get("/v1/topics/orders"), await http.delete("/v1/topics/orders")):
+        assert (response.status_code, response.json()["title"]) == (404, "UnknownTopic")
 
 
 @pytest.mark.parametrize(

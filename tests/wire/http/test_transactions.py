@@ -36,9 +36,9 @@ async def alice(broker: Broker) -> Producer:
 
 
 async def listed(http: httpx.AsyncClient, **params: Any) -> list[str]:
-    answer = await http.get("/v1/transactions", params=params)
-    assert answer.status_code == 200, answer.text
-    return [each["transactional_id"] for each in answer.json()["transactions"]]
+    response = await http.get("/v1/transactions", params=params)
+    assert response.status_code == 200, response.text
+    return [each["transactional_id"] for each in response.json()["transactions"]]
 
 
 async def stable(http: httpx.AsyncClient) -> tuple[int, int]:
@@ -93,9 +93,9 @@ async def test_pages_hold_everything_once(broker: Broker, http: httpx.AsyncClien
     results: list[str] = []
     params: dict[str, Any] = {"limit": 2}
     for _ in range(3):
-        answer = (await http.get("/v1/transactions", params=params)).json()
-        results += [each["transactional_id"] for each in answer["transactions"]]
-        params["cursor"] = answer["cursor"]
+        response = (await http.get("/v1/transactions", params=params)).json()
+        results += [each["transactional_id"] for each in response["transactions"]]
+        params["cursor"] = response["cursor"]
     assert (results, params["cursor"]) == (names, None)
 
 
@@ -112,9 +112,9 @@ async def test_a_filter_that_lets_little_through_is_answered_in_steps(
     results: list[list[str]] = []
     params: dict[str, Any] = {"state": "Ongoing"}
     while params.get("cursor", "") is not None:
-        answer = (await http.get("/v1/transactions", params=params)).json()
-        results.append([each["transactional_id"] for each in answer["transactions"]])
-        params["cursor"] = answer["cursor"]
+        response = (await http.get("/v1/transactions", params=params)).json()
+        results.append([each["transactional_id"] for each in response["transactions"]])
+        params["cursor"] = response["cursor"]
     assert results == [[], ["p-7"], []]
 
 
@@ -159,8 +159,11 @@ async def test_ids_may_have_any_characters(broker: Broker, http: httpx.AsyncClie
 
 
 async def test_what_is_not_there_is_not_found(http: httpx.AsyncClient) -> None:
-    for answer in (await http.get("/v1/transactions/never"), await http.post("/v1/transactions/never/abort", json={})):
-        assert (answer.status_code, answer.json()["title"]) == (404, "TransactionalIdNotFound")
+    for response in (
+        await http.get("/v1/transactions/never"),
+        await http.post("/v1/transactions/never/abort", json={}),
+    ):
+        assert (response.status_code, response.json()["title"]) == (404, "TransactionalIdNotFound")
 
 
 async def test_nothing_is_aborted_by_a_form_of_another_site(alice: Producer, http: httpx.AsyncClient) -> None:

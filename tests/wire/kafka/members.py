@@ -109,20 +109,20 @@ class Member:
         )
 
     async def learn_id(self, version: int = JOIN) -> None:
-        answer = await self.client.call(self.join_request(), JoinGroupResponse, version)
-        assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
-        self.member_id = answer.member_id
+        response = await self.client.call(self.join_request(), JoinGroupResponse, version)
+        assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        self.member_id = response.member_id
 
     async def begin_join(self, version: int = JOIN) -> None:
         await self.client.send(self.join_request(), version)
 
     async def end_join(self, version: int = JOIN) -> JoinGroupResponse:
-        answer = await self.client.receive(JoinGroupResponse, version)
-        if answer.error_code == ErrorCode.NONE:
-            self.member_id, self.generation = answer.member_id, answer.generation_id
-            self.leader, self.protocol = answer.leader, answer.protocol_name
-            self.others = [member.member_id for member in answer.members]
-        return answer
+        response = await self.client.receive(JoinGroupResponse, version)
+        if response.error_code == ErrorCode.NONE:
+            self.member_id, self.generation = response.member_id, response.generation_id
+            self.leader, self.protocol = response.leader, response.protocol_name
+            self.others = [member.member_id for member in response.members]
+        return response
 
     async def join(self, version: int = JOIN) -> JoinGroupResponse:
         """Ask to be in, with an id of one's own where versions want it, and wait for the generation."""
@@ -168,8 +168,8 @@ class Member:
         return LeaveGroupRequest(group_id=self.group_id, members=[leaver])
 
     async def leave(self, version: int = LEAVE) -> ErrorCode:
-        answer = await self.client.call(self.leave_request(version), LeaveGroupResponse, version)
-        codes = [answer.error_code, *(member.error_code for member in answer.members)]
+        response = await self.client.call(self.leave_request(version), LeaveGroupResponse, version)
+        codes = [response.error_code, *(member.error_code for member in response.members)]
         return ErrorCode(next((code for code in codes if code), ErrorCode.NONE))
 
     async def commit(self, topic: str, offsets: Mapping[int, int], version: int = 9) -> list[ErrorCode]:
@@ -181,8 +181,8 @@ class Member:
             generation=self.generation,
             instance_id=self.instance_id,
         )
-        answer = await self.client.call(request, OffsetCommitResponse, version)
-        return [ErrorCode(part.error_code) for part in answer.topics[0].partitions]
+        response = await self.client.call(request, OffsetCommitResponse, version)
+        return [ErrorCode(part.error_code) for part in response.topics[0].partitions]
 
 
 async def a_member(
@@ -226,8 +226,8 @@ async def join_all(served: Served, *members: Member) -> None:
     await reason.begin_join()
     if others:
         await reach(served, GroupState.PREPARING_REBALANCE, reason.group_id)
-    answers = [*await asyncio.gather(*(each.join() for each in others)), await reason.end_join()]
-    assert {answer.error_code for answer in answers} == {0}
+    responses = [*await asyncio.gather(*(each.join() for each in others)), await reason.end_join()]
+    assert {response.error_code for response in responses} == {0}
 
 
 async def sync_all(*members: Member) -> list[SyncGroupResponse]:
@@ -237,7 +237,7 @@ async def sync_all(*members: Member) -> list[SyncGroupResponse]:
 async def rebalance(served: Served, *members: Member) -> None:
     """A new generation of all of them; afterwards the group is stable."""
     await join_all(served, *members)
-    assert {answer.error_code for answer in await sync_all(*members)} == {0}
+    assert {response.error_code for response in await sync_all(*members)} == {0}
 
 
 async def a_group(served: Served, size: int, group_id: str = "g") -> list[Member]:
@@ -282,6 +282,6 @@ async def committed(client: Client, topic: str, *partitions: int, group_id: str 
     """What a group committed, by partition; -1 for nothing."""
     call = OffsetFetchRequestTopics(name=topic, partition_indexes=list(partitions))
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=[call])])
-    answer = await client.call(request, OffsetFetchResponse, 9)
-    assert answer.groups[0].error_code == ErrorCode.NONE
-    return {part.partition_index: part.committed_offset for part in answer.groups[0].topics[0].partitions}
+    response = await client.call(request, OffsetFetchResponse, 9)
+    assert response.groups[0].error_code == ErrorCode.NONE
+    return {part.partition_index: part.committed_offset for part in response.groups[0].topics[0].partitions}

@@ -36,9 +36,9 @@ async def init(
         **known,  # type: ignore[arg-type]
     )
     for _ in range(PATIENT):
-        answer = await client.call(request, InitProducerIdResponse, version)
-        if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
-            return answer
+        response = await client.call(request, InitProducerIdResponse, version)
+        if response.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+            return response
     raise AssertionError("the transaction before is never over")
 
 
@@ -52,17 +52,17 @@ class Transactional:
 
     @classmethod
     async def begin(cls, client: Client, transactional_id: str = "payments", **asked: int) -> "Transactional":
-        answer = await init(client, transactional_id, **asked)
-        assert answer.error_code == ErrorCode.NONE
+        response = await init(client, transactional_id, **asked)
+        assert response.error_code == ErrorCode.NONE
         return cls(
             client=client,
             transactional_id=transactional_id,
-            producer_id=answer.producer_id,
-            epoch=answer.producer_epoch,
+            producer_id=response.producer_id,
+            epoch=response.producer_epoch,
         )
 
     async def add(self, topic: str, *partitions: int, version: int = 3) -> list[int]:
-        answer = await self.client.call(
+        response = await self.client.call(
             AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=self.transactional_id,
                 v3_and_below_producer_id=self.producer_id,
@@ -74,7 +74,7 @@ class Transactional:
         )
         return [
             part.partition_error_code
-            for each in answer.results_by_topic_v3_and_below
+            for each in response.results_by_topic_v3_and_below
             for part in each.results_by_partition
         ]
 
@@ -90,8 +90,8 @@ class Transactional:
         )
         request = produce_request(topic, (partition, batch))
         request.transactional_id = self.transactional_id
-        answer = await self.client.call(request, ProduceResponse, version)
-        (part,) = answer.responses[0].partition_responses
+        response = await self.client.call(request, ProduceResponse, version)
+        (part,) = response.responses[0].partition_responses
         if part.error_code == ErrorCode.NONE:
             self.sequences[topic, partition] = sequence + len(values)
         return part
@@ -122,8 +122,8 @@ class Transactional:
             topics=[TxnOffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()],
             **member,  # type: ignore[arg-type]
         )
-        answer = await self.client.call(request, TxnOffsetCommitResponse, version)
-        return [part.error_code for topic in answer.topics for part in topic.partitions]
+        response = await self.client.call(request, TxnOffsetCommitResponse, version)
+        return [part.error_code for topic in response.topics for part in topic.partitions]
 
     async def end(self, *, commit: bool, version: int = OLD) -> EndTxnResponse:
         """The answer of the first call that isn't told to wait; with it, this is the producer of the next one."""
@@ -134,14 +134,14 @@ class Transactional:
             committed=commit,
         )
         for _ in range(PATIENT):
-            answer = await self.client.call(request, EndTxnResponse, version)
-            if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+            response = await self.client.call(request, EndTxnResponse, version)
+            if response.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
                 break
-        if version >= NEW and answer.error_code == ErrorCode.NONE:
-            if (answer.producer_id, answer.producer_epoch) != (self.producer_id, self.epoch):
+        if version >= NEW and response.error_code == ErrorCode.NONE:
+            if (response.producer_id, response.producer_epoch) != (self.producer_id, self.epoch):
                 self.sequences.clear()
-            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
-        return answer
+            self.producer_id, self.epoch = response.producer_id, response.producer_epoch
+        return response
 
 
 def good(codes: Sequence[int]) -> bool:

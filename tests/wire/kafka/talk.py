@@ -244,8 +244,8 @@ def produce_request(
 async def produce(
     client: Client, topic: str, *parts: tuple[int, Buffer | None], version: int = 9
 ) -> list[PartitionProduceResponse]:
-    answer = await client.call(produce_request(topic, *parts), ProduceResponse, version)
-    return answer.responses[0].partition_responses
+    response = await client.call(produce_request(topic, *parts), ProduceResponse, version)
+    return response.responses[0].partition_responses
 
 
 def fetch_request(
@@ -277,9 +277,9 @@ def fetch_request(
 
 
 async def fetch(client: Client, request: FetchRequest, version: int = 12) -> list[PartitionData]:
-    answer = await client.call(request, FetchResponse, version)
-    assert answer.error_code == ErrorCode.NONE
-    return answer.responses[0].partitions
+    response = await client.call(request, FetchResponse, version)
+    assert response.error_code == ErrorCode.NONE
+    return response.responses[0].partitions
 
 
 def batches_of(part: PartitionData) -> list[bytes]:
@@ -304,6 +304,6 @@ async def create_topic(
         replication_factor=1,
         configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs],
     )
-    answer = await client.call(CreateTopicsRequest(topics=[topic]), CreateTopicsRequest.response_class, 7)
-    result = answer.topics[0]  # type: ignore[attr-defined]
+    response = await client.call(CreateTopicsRequest(topics=[topic]), CreateTopicsRequest.response_class, 7)
+    result = response.topics[0]  # type: ignore[attr-defined]
     assert result.error_code == ErrorCode.NONE, result.error_message

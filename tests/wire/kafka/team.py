@@ -208,10 +208,10 @@ async def a_team(count: int, settings: Settings = SETTINGS, *, secret: str = "")
         yield Team(members, metadata, objects)
 
 
-def receipts(answers: Sequence[Receipt | StreamhouseError]) -> list[Receipt]:
-    for answer in answers:
-        assert isinstance(answer, Receipt), repr(answer)
-    return [answer for answer in answers if isinstance(answer, Receipt)]
+def receipts(responses: Sequence[Receipt | StreamhouseError]) -> list[Receipt]:
+    for response in responses:
+        assert isinstance(response, Receipt), repr(response)
+    return [response for response in responses if isinstance(response, Receipt)]
 
 
 def records_of(buffers: Sequence[Buffer]) -> list[StoredRecord]:

@@ -86,13 +86,13 @@ async def test_an_agent_that_is_away_is_tried_anew_each_time(served: Served, pee
 
 @pytest.mark.parametrize("answer", [b"", b"\x00\x00\x00\x08\x00\x00", b"\xff\xff\xff\xff", b"\x00\x00\x00\x02xx"])
 async def test_an_answer_that_breaks_off_or_makes_no_sense_is_no_acknowledgement(
-    served: Served, peers: KafkaAgentClient, answer: bytes
+    served: Served, peers: KafkaAgentClient, response: bytes
 ) -> None:
     _, partition = await partition_of(served)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10)
-        writer.write(answer)
+        writer.write(response)
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:

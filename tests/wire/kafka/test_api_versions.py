@@ -16,9 +16,9 @@ from tests.wire.kafka.talk import Client
 @pytest.mark.parametrize("version", range(5))
 async def test_every_version_lists_what_is_served(client: Client, version: int) -> None:
     request = ApiVersionsRequest(client_software_name="test-client", client_software_version="1.2.3-rc.1")
-    answer = await client.call(request, ApiVersionsResponse, version)
-    assert answer.error_code == ErrorCode.NONE
-    listed = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+    response = await client.call(request, ApiVersionsResponse, version)
+    assert response.error_code == ErrorCode.NONE
+    listed = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
     assert listed == {key: (api.advertised, api.last) for key, api in APIS.items() if key not in TELEMETRY}
     assert listed[0] == (0, 13)
 
@@ -28,12 +28,12 @@ async def test_transactions_are_offered_in_their_newest_version_and_begin_at_0_f
     client: Client, version: int, least: int
 ) -> None:
     request = ApiVersionsRequest(client_software_name="test-client", client_software_version="1")
-    answer = await client.call(request, ApiVersionsResponse, version)
-    (offered,) = answer.supported_features
+    response = await client.call(request, ApiVersionsResponse, version)
+    (offered,) = response.supported_features
     assert (offered.name, offered.min_version, offered.max_version) == ("transaction.version", least, 2)
-    (final,) = answer.finalized_features
+    (final,) = response.finalized_features
     assert (final.name, final.min_version_level, final.max_version_level) == ("transaction.version", 2, 2)
-    assert answer.finalized_features_epoch >= 0
+    assert response.finalized_features_epoch >= 0
 
 
 @pytest.mark.parametrize("version", [5, 99, -1])
@@ -53,5 +53,5 @@ async def test_a_version_from_the_future_gets_the_oldest_answer_and_may_ask_agai
 @pytest.mark.parametrize(("name", "software_version"), [("", "1"), ("a", ""), ("a b", "1"), ("-a", "1"), ("a\n", "1")])
 async def test_names_that_kafka_would_refuse_are_refused(client: Client, name: str, software_version: str) -> None:
     request = ApiVersionsRequest(client_software_name=name, client_software_version=software_version)
-    answer = await client.call(request, ApiVersionsResponse, 3)
-    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    response = await client.call(request, ApiVersionsResponse, 3)
+    assert response.error_code == ErrorCode.INVALID_REQUEST

@@ -57,10 +57,10 @@ async def alter(
         ops=[OpData(key=key, value=value or 0.0, remove=value is None) for key, value in limits.items()],
     )
     request = AlterClientQuotasRequest(entries=[entry], validate_only=dry_run)
-    [answer] = (await client.call(request, AlterClientQuotasResponse, version)).entries
-    assert answer.entity == entry.entity
-    assert bool(answer.error_message) == bool(answer.error_code)
-    return answer.error_code
+    [response] = (await client.call(request, AlterClientQuotasResponse, version)).entries
+    assert response.entity == entry.entity
+    assert bool(response.error_message) == bool(response.error_code)
+    return response.error_code
 
 
 def component(kind: str, match_type: int, match: str | None = None) -> ComponentData:
@@ -89,9 +89,9 @@ async def test_quotas_are_set_described_and_removed(client: Client, version: int
 
 @pytest.mark.parametrize(("entity", "match"), [("planet", EXACT), ("user", 3), ("x" * 10_000, EXACT)])
 async def test_what_kafka_does_not_know_is_refused(client: Client, entity: str, match: int) -> None:
-    answer = await describe(client, ComponentData(entity_type=entity, match_type=match, match=None))
-    assert answer.error_code == ErrorCode.INVALID_REQUEST
-    assert 0 < len(answer.error_message or "") < 300
+    response = await describe(client, ComponentData(entity_type=entity, match_type=match, match=None))
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+    assert 0 < len(response.error_message or "") < 300
 
 
 async def test_entities_and_limits_that_there_are_not_are_refused(client: Client) -> None:
@@ -137,8 +137,8 @@ async def test_requests_that_are_sent_ahead_are_not_read_above_the_quota(client:
     await client.send_raw(b"".join(request_bytes(request, 9, number) for number in (2, 3)))
     loop = asyncio.get_running_loop()
     began = loop.time()
-    answers = [await client.receive_raw() for _ in range(2)]
-    assert [int.from_bytes(each[:4], "big") for each in answers] == [2, 3]
+    responses = [await client.receive_raw() for _ in range(2)]
+    assert [int.from_bytes(each[:4], "big") for each in responses] == [2, 3]
     assert loop.time() - began >= 0.29  # 13 kB, where 10 kB a second are allowed
 
 

@@ -56,16 +56,16 @@ def test_headers_follow_the_message_and_api_versions_answers_with_the_oldest() -
 
 
 def test_api_versions_v0_and_v3() -> None:
-    answer = ApiVersionsResponse(api_keys=[ApiVersion(api_key=0, min_version=3, max_version=9)])
-    assert encode_bytes(answer, 0) == bytes.fromhex("0000 00000001 0000 0003 0009")
-    assert encode_bytes(answer, 3) == bytes.fromhex("0000 02 0000 0003 0009 00 00000000 00")
+    response = ApiVersionsResponse(api_keys=[ApiVersion(api_key=0, min_version=3, max_version=9)])
+    assert encode_bytes(response, 0) == bytes.fromhex("0000 00000001 0000 0003 0009")
+    assert encode_bytes(response, 3) == bytes.fromhex("0000 02 0000 0003 0009 00 00000000 00")
 
 
 def test_a_tagged_number_is_written_when_it_is_not_the_default() -> None:
-    answer = ApiVersionsResponse(finalized_features_epoch=5)
+    response = ApiVersionsResponse(finalized_features_epoch=5)
     golden = bytes.fromhex("0000 01 00000000 01 01 08 0000000000000005")
-    assert encode_bytes(answer, 3) == golden
-    assert decode(ApiVersionsResponse, 3, golden, strict=True)[0] == answer
+    assert encode_bytes(response, 3) == golden
+    assert decode(ApiVersionsResponse, 3, golden, strict=True)[0] == response
 
 
 def test_metadata_tells_all_topics_from_none() -> None:
@@ -98,12 +98,12 @@ def test_a_struct_that_may_be_null_is_announced_by_a_byte() -> None:
 
 def test_a_tagged_struct_is_none_when_it_is_not_there() -> None:
     partition = PartitionProduceResponse(index=1)
-    answer = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[partition])])
-    decoded, _ = decode(ProduceResponse, 10, encode_bytes(answer, 10), strict=True)
+    response = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=[partition])])
+    decoded, _ = decode(ProduceResponse, 10, encode_bytes(response, 10), strict=True)
     assert decoded.responses[0].partition_responses[0].current_leader is None
     partition.current_leader = LeaderIdAndEpoch(leader_id=2, leader_epoch=3)
-    decoded, _ = decode(ProduceResponse, 10, encode_bytes(answer, 10), strict=True)
-    assert decoded == answer
+    decoded, _ = decode(ProduceResponse, 10, encode_bytes(response, 10), strict=True)
+    assert decoded == response
 
 
 def test_unknown_tags_are_stepped_over() -> None:
@@ -139,8 +139,8 @@ def test_produced_records_are_a_writable_view_of_the_frame(version: int) -> None
 def test_fetched_records_go_out_as_the_buffers_they_are(version: int) -> None:
     first, second = bytes(100), memoryview(bytearray(200))
     partitions = [PartitionData(partition_index=0, records=[first, second]), PartitionData(records=second)]
-    answer = FetchResponse(responses=[FetchableTopicResponse(topic="t", topic_id=TOPIC_ID, partitions=partitions)])
-    buffers = encode(answer, version)
+    response = FetchResponse(responses=[FetchableTopicResponse(topic="t", topic_id=TOPIC_ID, partitions=partitions)])
+    buffers = encode(response, version)
     assert [buffer for buffer in buffers if buffer is first or buffer is second] == [first, second, second]
     decoded, _ = decode(FetchResponse, version, b"".join(buffers), strict=True)
     assert [p.records for p in decoded.responses[0].partitions] == [bytes(300), bytes(200)]
@@ -148,8 +148,8 @@ def test_fetched_records_go_out_as_the_buffers_they_are(version: int) -> None:
 
 def test_no_records_are_null_and_an_empty_list_is_not() -> None:
     partitions = [PartitionData(records=None), PartitionData(records=[])]
-    answer = FetchResponse(responses=[FetchableTopicResponse(partitions=partitions)])
-    decoded, _ = decode(FetchResponse, 12, encode_bytes(answer, 12), strict=True)
+    response = FetchResponse(responses=[FetchableTopicResponse(partitions=partitions)])
+    decoded, _ = decode(FetchResponse, 12, encode_bytes(response, 12), strict=True)
     assert [p.records for p in decoded.responses[0].partitions] == [None, b""]
 
 
@@ -168,20 +168,20 @@ def test_a_set_field_that_the_version_lacks_is_refused() -> None:
     ):
         encode(ListGroupsRequest(states_filter=["Empty"]), 3)
     partition = PartitionData(preferred_read_replica=1)
-    answer = FetchResponse(responses=[FetchableTopicResponse(partitions=[partition])])
+    response = FetchResponse(responses=[FetchableTopicResponse(partitions=[partition])])
     with pytest.raises(UnencodableMessage, match=r"field=responses\.partitions\.preferred_read_replica"):
-        encode(answer, 10)
+        encode(response, 10)
 
 
 def test_a_tagged_struct_that_the_version_lacks_is_refused() -> None:
     partition = PartitionData(current_leader=FetchLeader())
-    answer = FetchResponse(responses=[FetchableTopicResponse(partitions=[partition])])
+    response = FetchResponse(responses=[FetchableTopicResponse(partitions=[partition])])
     with pytest.raises(UnencodableMessage, match="current_leader"):
-        encode(answer, 11)
+        encode(response, 11)
 
 
 def test_an_ignorable_field_that_the_version_lacks_is_left_out() -> None:
-    answer = ProduceResponse(
+    response = ProduceResponse(
         responses=[
             TopicProduceResponse(
                 name="t",
@@ -190,7 +190,7 @@ def test_an_ignorable_field_that_the_version_lacks_is_left_out() -> None:
             )
         ]
     )
-    decoded, _ = decode(ProduceResponse, 3, encode_bytes(answer, 3), strict=True)
+    decoded, _ = decode(ProduceResponse, 3, encode_bytes(response, 3), strict=True)
     assert decoded.responses[0].topic_id == UUID(int=0)
     assert decoded.responses[0].partition_responses[0].error_message is None
 
@@ -224,9 +224,9 @@ def test_a_value_that_cannot_be_written_names_its_field(topic: TopicProduceRespo
 
 
 def test_the_longest_string_survives() -> None:
-    answer = ProduceResponse(responses=[TopicProduceResponse(name="x" * 0x7FFF)])
+    response = ProduceResponse(responses=[TopicProduceResponse(name="x" * 0x7FFF)])
     for version in (8, 9):
-        assert decode(ProduceResponse, version, encode_bytes(answer, version), strict=True)[0] == answer
+        assert decode(ProduceResponse, version, encode_bytes(response, version), strict=True)[0] == response
 
 
 def test_offset_says_where_the_message_starts() -> None:

@@ -55,9 +55,9 @@ def kafka_settings() -> KafkaSettings:
 async def is_served(served: Served) -> bool:
     """Whether somebody else still gets answers."""
     other = await served.client()
-    answer = await other.call(MetadataRequest(topics=[]), MetadataResponse, 9)
+    response = await other.call(MetadataRequest(topics=[]), MetadataResponse, 9)
     await other.close()
-    return len(answer.brokers) == 1
+    return len(response.brokers) == 1
 
 
 # --- frames ---------------------------------------------------------------------------------------------------------
@@ -163,8 +163,8 @@ async def test_what_came_before_a_fatal_request_is_answered_and_what_comes_after
     batch = bytes(a_batch(b"x"))
     await client.send(produce_request("orders", (0, batch)), 9)
     await client.send_raw(struct.pack(">i", 2) + b"??" + request_bytes(produce_request("orders", (0, batch)), 9))
-    answer = await client.receive(ProduceResponse, 9)
-    assert answer.responses[0].partition_responses[0].base_offset == 0
+    response = await client.receive(ProduceResponse, 9)
+    assert response.responses[0].partition_responses[0].base_offset == 0
     assert await client.is_closed()
     log = await served.broker.open_log(TopicPartition("orders", 0))
     assert log.next_offset == 1
@@ -504,8 +504,8 @@ async def test_a_client_that_waits_for_its_answer_is_not_idle(timed: tuple[Serve
     clock.advance(ms=9_000_000)
     served.server.close_overdue()
     await produce(await served.client(), "orders", (0, a_batch(b"a")))
-    answer = await waiting.receive(FetchResponse, 12)
-    assert len(batches_of(answer.responses[0].partitions[0])) == 1
+    response = await waiting.receive(FetchResponse, 12)
+    assert len(batches_of(response.responses[0].partitions[0])) == 1
 
 
 async def test_a_client_has_its_whole_time_from_when_it_is_let_on(timed: tuple[Served, PatientClock]) -> None:
@@ -607,8 +607,8 @@ async def test_a_stop_answers_what_was_produced_and_cuts_long_polls_short(broker
         await until(lambda: log.next_offset == 5)
         await served.server.stop()
         for n in range(5):
-            answer = await producer.receive(ProduceResponse, 9)
-            assert answer.responses[0].partition_responses[0].base_offset == n
+            response = await producer.receive(ProduceResponse, 9)
+            assert response.responses[0].partition_responses[0].base_offset == n
         assert await producer.is_closed()
         assert await consumer.is_closed()
         assert await idle.is_closed()

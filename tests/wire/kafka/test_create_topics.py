@@ -27,8 +27,8 @@ def topic(name: str = "orders", partitions: int = 1, factor: int = 1, **configs:
 
 
 async def create(client: Client, *topics: CreatableTopic, version: int = 7) -> list[CreatableTopicResult]:
-    answer = await client.call(CreateTopicsRequest(topics=list(topics)), CreateTopicsResponse, version)
-    return answer.topics
+    response = await client.call(CreateTopicsRequest(topics=list(topics)), CreateTopicsResponse, version)
+    return response.topics
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -102,8 +102,8 @@ async def test_a_name_that_occurs_twice_is_refused_once(client: Client, served: 
 
 async def test_validating_creates_nothing(client: Client, served: Served) -> None:
     request = CreateTopicsRequest(topics=[topic("a"), topic("b", factor=0)], validate_only=True)
-    answer = await client.call(request, CreateTopicsResponse, 7)
-    assert [made.error_code for made in answer.topics] == [ErrorCode.NONE, ErrorCode.INVALID_REPLICATION_FACTOR]
+    response = await client.call(request, CreateTopicsResponse, 7)
+    assert [made.error_code for made in response.topics] == [ErrorCode.NONE, ErrorCode.INVALID_REPLICATION_FACTOR]
     assert await served.broker.topics() == []
 
 

@@ -28,8 +28,8 @@ async def delete(
     """Partition, low watermark and code of each."""
     requests = [DeleteRecordsPartition(partition_index=number, offset=offset) for number, offset in parts]
     request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=requests)], timeout_ms=timeout_ms)
-    answer = await client.call(request, DeleteRecordsResponse, version)
-    (result,) = answer.topics
+    response = await client.call(request, DeleteRecordsResponse, version)
+    (result,) = response.topics
     assert result.name == topic
     return [(part.partition_index, part.low_watermark, part.error_code) for part in result.partitions]
 

@@ -19,8 +19,8 @@ def by_name(*names: str, version: int) -> DeleteTopicsRequest:
 async def test_every_version_deletes_by_name(client: Client, served: Served, version: int) -> None:
     await create_topic(client, "orders")
     await create_topic(client, "kept")
-    answer = await client.call(by_name("orders", "nowhere", version=version), DeleteTopicsResponse, version)
-    assert [(gone.name, gone.error_code) for gone in answer.responses] == [
+    response = await client.call(by_name("orders", "nowhere", version=version), DeleteTopicsResponse, version)
+    assert [(gone.name, gone.error_code) for gone in response.responses] == [
         ("orders", ErrorCode.NONE),
         ("nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
@@ -43,8 +43,8 @@ async def test_a_topic_needs_a_name_or_an_id_and_only_once(client: Client, serve
     both = DeleteTopicState(name="orders", topic_id=UUID(int=3))
     twice = DeleteTopicState(name="orders")
     request = DeleteTopicsRequest(topics=[both, DeleteTopicState(), twice, twice], timeout_ms=1000)
-    answer = await client.call(request, DeleteTopicsResponse, 6)
-    assert [refused.error_code for refused in answer.responses] == [ErrorCode.INVALID_REQUEST] * 3
+    response = await client.call(request, DeleteTopicsResponse, 6)
+    assert [refused.error_code for refused in response.responses] == [ErrorCode.INVALID_REQUEST] * 3
     assert len(await served.broker.topics()) == 1
 
 

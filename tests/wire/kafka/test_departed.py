@@ -44,8 +44,8 @@ async def a_client(member: Member, software: ClientSoftware | None) -> Client:
 
 
 async def listed(client: Client) -> dict[int, Address]:
-    answer = await client.call(MetadataRequest(topics=[]), MetadataResponse, 12)
-    return {each.node_id: Address(each.host, each.port) for each in answer.brokers}
+    response = await client.call(MetadataRequest(topics=[]), MetadataResponse, 12)
+    return {each.node_id: Address(each.host, each.port) for each in response.brokers}
 
 
 async def test_the_id_of_a_dead_agent_leads_those_who_wait_for_it_to_a_living_one(team: Team) -> None:

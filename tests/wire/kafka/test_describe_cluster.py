@@ -15,13 +15,13 @@ from tests.wire.kafka.talk import Client, Served, a_broker, a_server
 
 @pytest.mark.parametrize("version", range(3))
 async def test_every_version_tells_the_agent_as_metadata_does(client: Client, served: Served, version: int) -> None:
-    answer = await client.call(DescribeClusterRequest(), DescribeClusterResponse, version)
+    response = await client.call(DescribeClusterRequest(), DescribeClusterResponse, version)
     metadata = await client.call(MetadataRequest(topics=[]), MetadataResponse, 12)
-    (broker,) = answer.brokers
+    (broker,) = response.brokers
     assert (broker.broker_id, broker.host, broker.port) == (served.broker.node_id, served.host, served.port)
-    assert (answer.error_code, answer.controller_id) == (ErrorCode.NONE, metadata.controller_id)
-    assert answer.cluster_id == metadata.cluster_id
-    assert answer.cluster_authorized_operations == NOT_REQUESTED
+    assert (response.error_code, response.controller_id) == (ErrorCode.NONE, metadata.controller_id)
+    assert response.cluster_id == metadata.cluster_id
+    assert response.cluster_authorized_operations == NOT_REQUESTED
 
 
 async def test_the_rack_of_an_agent_is_its_zone(tmp_path: Path, settings: Settings) -> None:
@@ -36,14 +36,14 @@ async def test_the_rack_of_an_agent_is_its_zone(tmp_path: Path, settings: Settin
 
 async def test_everybody_may_do_everything(client: Client) -> None:
     request = DescribeClusterRequest(include_cluster_authorized_operations=True)
-    answer = await client.call(request, DescribeClusterResponse, 2)
-    assert answer.cluster_authorized_operations == CLUSTER_OPERATIONS == 0b1111110100000
+    response = await client.call(request, DescribeClusterResponse, 2)
+    assert response.cluster_authorized_operations == CLUSTER_OPERATIONS == 0b1111110100000
 
 
 @pytest.mark.parametrize(
     ("endpoint", "code"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (9, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)]
 )
 async def test_there_are_only_brokers_to_ask_for(client: Client, endpoint: int, code: ErrorCode) -> None:
-    answer = await client.call(DescribeClusterRequest(endpoint_type=endpoint), DescribeClusterResponse, 1)
-    assert (answer.error_code, answer.brokers) == (code, [])
-    assert answer.error_message
+    response = await client.call(DescribeClusterRequest(endpoint_type=endpoint), DescribeClusterResponse, 1)
+    assert (response.error_code, response.brokers) == (code, [])
+    assert response.error_message

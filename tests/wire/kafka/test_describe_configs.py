@@ -206,8 +206,8 @@ async def test_what_has_no_settings_is_refused_with_a_short_reason(
 async def test_a_short_question_asked_a_thousand_times_has_one_long_answer(client: Client) -> None:
     await create_topic(client, "orders")
     one = DescribeConfigsResource(resource_type=TOPIC, resource_name="orders", configuration_keys=None)
-    answer = await client.call(DescribeConfigsRequest(resources=[one] * 1000), DescribeConfigsResponse, 4)
-    assert [result.resource_name for result in answer.results] == ["orders"]
+    response = await client.call(DescribeConfigsRequest(resources=[one] * 1000), DescribeConfigsResponse, 4)
+    assert [result.resource_name for result in response.results] == ["orders"]
 
 
 async def test_several_resources_in_one_request(client: Client, served: Served) -> None:
@@ -217,8 +217,8 @@ async def test_several_resources_in_one_request(client: Client, served: Served) 
         DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
         for kind, name in requests
     ]
-    answer = await client.call(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse, 4)
-    assert [result.error_code for result in answer.results] == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    response = await client.call(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse, 4)
+    assert [result.error_code for result in response.results] == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 @pytest.mark.parametrize("kind", [METRICS, GROUP])

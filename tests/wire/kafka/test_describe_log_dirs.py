@@ -70,5 +70,5 @@ async def test_a_store_that_is_away_is_the_directorys_error(client: Client, monk
         raise Unavailable("away")
 
     monkeypatch.setattr(SqliteMetadataStore, "sizes", away)
-    answer = await client.call(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, 4)
-    assert [directory.error_code for directory in answer.results] == [ErrorCode.KAFKA_STORAGE_ERROR]
+    response = await client.call(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, 4)
+    assert [directory.error_code for directory in response.results] == [ErrorCode.KAFKA_STORAGE_ERROR]

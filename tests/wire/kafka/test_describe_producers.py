@@ -47,5 +47,5 @@ async def test_each_partition_stands_alone(client: Client) -> None:
 async def test_a_partition_that_occurs_a_thousand_times_is_told_once(client: Client) -> None:
     await create_topic(client, "orders")
     topics = [TopicRequest(name="orders", partition_indexes=[0] * 500)] * 2
-    answer = await client.call(DescribeProducersRequest(topics=topics), DescribeProducersResponse, 0)
-    assert [[part.partition_index for part in topic.partitions] for topic in answer.topics] == [[0]]
+    response = await client.call(DescribeProducersRequest(topics=topics), DescribeProducersResponse, 0)
+    assert [[part.partition_index for part in topic.partitions] for topic in response.topics] == [[0]]

@@ -25,12 +25,12 @@ async def page(
     return await client.call(request, DescribeTopicPartitionsResponse, 0)
 
 
-def partitions(answer: DescribeTopicPartitionsResponse) -> list[tuple[str | None, list[int]]]:
-    return [(topic.name, [part.partition_index for part in topic.partitions]) for topic in answer.topics]
+def partitions(response: DescribeTopicPartitionsResponse) -> list[tuple[str | None, list[int]]]:
+    return [(topic.name, [part.partition_index for part in topic.partitions]) for topic in response.topics]
 
 
-def following(answer: DescribeTopicPartitionsResponse) -> tuple[str, int] | None:
-    cursor = answer.next_cursor
+def following(response: DescribeTopicPartitionsResponse) -> tuple[str, int] | None:
+    cursor = response.next_cursor
     return (cursor.topic_name, cursor.partition_index) if cursor else None
 
 
@@ -50,16 +50,16 @@ async def test_without_names_all_topics_are_told_in_order(client: Client, served
     for name in ("b", "a", "c"):
         await create_topic(client, name)
     await served.broker.catalog.create(OFFSETS_TOPIC)
-    answer = await page(client)
-    assert partitions(answer) == [(name, [0]) for name in sorted((OFFSETS_TOPIC, "a", "b", "c"))]
-    assert [topic.name for topic in answer.topics if topic.is_internal] == [OFFSETS_TOPIC]
-    assert following(answer) is None
+    response = await page(client)
+    assert partitions(response) == [(name, [0]) for name in sorted((OFFSETS_TOPIC, "a", "b", "c"))]
+    assert [topic.name for topic in response.topics if topic.is_internal] == [OFFSETS_TOPIC]
+    assert following(response) is None
 
 
 async def test_a_topic_that_is_not_there_is_told_and_not_created(client: Client, served: Served) -> None:
     await create_topic(client, "orders")
-    answer = await page(client, "orders", "missing", "a/b", "orders")
-    assert [(topic.name, topic.error_code) for topic in answer.topics] == [
+    response = await page(client, "orders", "missing", "a/b", "orders")
+    assert [(topic.name, topic.error_code) for topic in response.topics] == [
         ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
         ("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("orders", ErrorCode.NONE),
@@ -75,11 +75,11 @@ async def test_pages_follow_each_other_without_gap_or_repetition(client: Client)
             results: list[tuple[str | None, int]] = []
             cursor = None
             while True:
-                answer = await page(client, *names, limit=limit, cursor=cursor)
-                matches = [(name, number) for name, numbers in partitions(answer) for number in numbers]
+                response = await page(client, *names, limit=limit, cursor=cursor)
+                matches = [(name, number) for name, numbers in partitions(response) for number in numbers]
                 assert 0 < len(matches) <= limit
                 results += matches
-                if (cursor := following(answer)) is None:
+                if (cursor := following(response)) is None:
                     break
             assert results == [
                 (name, n) for name, count in zip("abcd", (3, 2, 1, 4), strict=True) for n in range(count)
@@ -89,8 +89,8 @@ async def test_pages_follow_each_other_without_gap_or_repetition(client: Client)
 async def test_a_page_is_never_empty_nor_endless_whatever_is_asked_for(client: Client) -> None:
     await create_topic(client, "orders", partitions=2500)
     for limit, expected in ((0, 1), (-5, 1), (2**31 - 1, 2000)):
-        answer = await page(client, "orders", limit=limit)
-        assert following(answer) == ("orders", expected)
+        response = await page(client, "orders", limit=limit)
+        assert following(response) == ("orders", expected)
 
 
 async def test_a_cursor_may_name_what_is_gone(client: Client) -> None:
@@ -104,5 +104,5 @@ async def test_a_cursor_may_name_what_is_gone(client: Client) -> None:
 @pytest.mark.parametrize("cursor", [("a", -1), ("b", 0)])
 async def test_a_cursor_that_makes_no_sense_is_refused(client: Client, cursor: tuple[str, int]) -> None:
     await create_topic(client, "a")
-    answer = await page(client, "a", cursor=cursor)
-    assert [(topic.name, topic.error_code) for topic in answer.topics] == [("a", ErrorCode.INVALID_REQUEST)]
+    response = await page(client, "a", cursor=cursor)
+    assert [(topic.name, topic.error_code) for topic in response.topics] == [("a", ErrorCode.INVALID_REQUEST)]

@@ -17,11 +17,11 @@ async def elect(
     return await client.call(request, ElectLeadersResponse, version)
 
 
-def results(answer: ElectLeadersResponse) -> list[tuple[str, int, int]]:
-    assert answer.error_code == ErrorCode.NONE
+def results(response: ElectLeadersResponse) -> list[tuple[str, int, int]]:
+    assert response.error_code == ErrorCode.NONE
     return [
         (topic.topic, part.partition_id, part.error_code)
-        for topic in answer.replica_election_results
+        for topic in response.replica_election_results
         for part in topic.partition_result
     ]
 
@@ -29,15 +29,15 @@ def results(answer: ElectLeadersResponse) -> list[tuple[str, int, int]]:
 @pytest.mark.parametrize("version", range(3))
 async def test_every_version_says_that_no_election_is_needed(client: Client, version: int) -> None:
     await create_topic(client, "orders", partitions=2)
-    answer = await elect(client, ("orders", [0, 1]), version=version)
-    assert results(answer) == [("orders", number, ErrorCode.ELECTION_NOT_NEEDED) for number in (0, 1)]
+    response = await elect(client, ("orders", [0, 1]), version=version)
+    assert results(response) == [("orders", number, ErrorCode.ELECTION_NOT_NEEDED) for number in (0, 1)]
 
 
 @pytest.mark.parametrize("version", [1, 2])
 async def test_an_unclean_election_is_not_needed_either(client: Client, version: int) -> None:
     await create_topic(client, "orders")
-    answer = await elect(client, ("orders", [0]), kind=UNCLEAN, version=version)
-    assert results(answer) == [("orders", 0, ErrorCode.ELECTION_NOT_NEEDED)]
+    response = await elect(client, ("orders", [0]), kind=UNCLEAN, version=version)
+    assert results(response) == [("orders", 0, ErrorCode.ELECTION_NOT_NEEDED)]
 
 
 async def test_for_all_partitions_there_is_nothing_to_tell(client: Client) -> None:
@@ -47,8 +47,8 @@ async def test_for_all_partitions_there_is_nothing_to_tell(client: Client) -> No
 
 async def test_what_is_not_there_has_no_leader(client: Client) -> None:
     await create_topic(client, "orders")
-    answer = await elect(client, ("orders", [1, -1]), ("missing", [0]))
-    assert results(answer) == [
+    response = await elect(client, ("orders", [1, -1]), ("missing", [0]))
+    assert results(response) == [
         ("orders", 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("orders", -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("missing", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -56,5 +56,5 @@ async def test_what_is_not_there_has_no_leader(client: Client) -> None:
 
 
 async def test_an_unknown_kind_of_election_is_refused(client: Client) -> None:
-    answer = await elect(client, kind=7)
-    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    response = await elect(client, kind=7)
+    assert response.error_code == ErrorCode.INVALID_REQUEST

@@ -135,8 +135,8 @@ async def test_a_long_poll_wakes_when_records_come(client: Client, served: Serve
     other = await served.client()
     await client.send(fetch_request("orders", (0, 0), max_wait_ms=60_000), 12)
     await produce(other, "orders", (0, a_batch(b"news")))
-    answer = await client.receive(FetchResponse, 12)
-    assert len(batches_of(answer.responses[0].partitions[0])) == 1
+    response = await client.receive(FetchResponse, 12)
+    assert len(batches_of(response.responses[0].partitions[0])) == 1
 
 
 async def test_a_long_poll_without_news_ends_in_time_with_nothing(client: Client) -> None:
@@ -195,8 +195,8 @@ async def test_an_unknown_topic_id_is_answered_at_once(client: Client) -> None:
 
 
 async def test_a_request_for_nothing_is_answered_at_once(client: Client) -> None:
-    answer = await client.call(FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=1), FetchResponse, 12)
-    assert answer.responses == []
+    response = await client.call(FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=1), FetchResponse, 12)
+    assert response.responses == []
 
 
 async def test_a_stale_or_unknown_leader_epoch_is_refused(client: Client, served: Served) -> None:
@@ -221,25 +221,25 @@ async def test_opening_a_session_is_answered_with_the_id_that_means_none(client:
     await create_topic(client, "orders")
     request = fetch_request("orders", (0, 0))
     request.session_epoch = 0
-    answer = await client.call(request, FetchResponse, 12)
-    assert (answer.error_code, answer.session_id) == (ErrorCode.NONE, 0)
-    assert len(answer.responses) == 1
+    response = await client.call(request, FetchResponse, 12)
+    assert (response.error_code, response.session_id) == (ErrorCode.NONE, 0)
+    assert len(response.responses) == 1
 
 
 @pytest.mark.parametrize("session_id", [0, 17])
 async def test_continuing_an_unknown_session_says_so(client: Client, session_id: int) -> None:
     request = FetchRequest(max_wait_ms=60_000, min_bytes=1, session_id=session_id, session_epoch=3)
-    answer = await client.call(request, FetchResponse, 12)
-    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert answer.responses == []
+    response = await client.call(request, FetchResponse, 12)
+    assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert response.responses == []
 
 
 async def test_closing_an_unknown_session_is_a_whole_request(client: Client) -> None:
     await create_topic(client, "orders")
     request = fetch_request("orders", (0, 0))
     request.session_id, request.session_epoch = 17, -1
-    answer = await client.call(request, FetchResponse, 12)
-    assert (answer.error_code, len(answer.responses)) == (ErrorCode.NONE, 1)
+    response = await client.call(request, FetchResponse, 12)
+    assert (response.error_code, len(response.responses)) == (ErrorCode.NONE, 1)
 
 
 @pytest.mark.parametrize("version", [14, 15])
@@ -260,8 +260,8 @@ async def test_many_pipelined_fetches_are_answered_in_order(client: Client) -> N
     for n in range(10):
         await client.send(fetch_request("orders", (0, n), partition_max_bytes=1), 12)
     for n in range(10):
-        answer = await client.receive(FetchResponse, 12)
-        (batch,) = batches_of(answer.responses[0].partitions[0])
+        response = await client.receive(FetchResponse, 12)
+        (batch,) = batches_of(response.responses[0].partitions[0])
         assert read_records(batch, limit_bytes=1 << 20)[0].value == b"%d" % n
 
 
@@ -301,10 +301,10 @@ async def test_another_agent_leads_and_later_versions_hear_who_and_where(
         await create_topic(client, "orders")
         topic = await broker.topic("orders")
         request = fetch_request("orders", (0, 0), topic_id=topic.topic_id if version >= 13 else None)
-        answer = await client.call(request, FetchResponse, version)
-        (part,) = answer.responses[0].partitions
+        response = await client.call(request, FetchResponse, version)
+        (part,) = response.responses[0].partitions
         assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         named = [(part.current_leader.leader_id, part.current_leader.leader_epoch)] if part.current_leader else []
         assert named == ([(7, 5)] if version >= 12 else [])
-        where = [(each.node_id, each.host, each.port) for each in answer.node_endpoints]
+        where = [(each.node_id, each.host, each.port) for each in response.node_endpoints]
         assert where == ([(7, "10.0.0.7", 9092)] if version >= 16 else [])

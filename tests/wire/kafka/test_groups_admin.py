@@ -34,8 +34,8 @@ def settings() -> Settings:
 async def a_simple_group(client: Client, group_id: str) -> None:
     """One that nobody ever joined: offsets were committed under its name."""
     await create_topic(client, f"of-{group_id}")
-    answer = await client.call(commit_request(f"of-{group_id}", {0: 1}, group_id=group_id), OffsetCommitResponse, 9)
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+    response = await client.call(commit_request(f"of-{group_id}", {0: 1}, group_id=group_id), OffsetCommitResponse, 9)
+    assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -79,11 +79,14 @@ async def test_while_a_group_is_assigned_its_members_have_nothing_to_tell(served
 async def test_groups_are_listed_by_name(served: Served, client: Client, version: int) -> None:
     await a_simple_group(client, "simple")
     await a_group(served, 1, "busy")
-    answer = await client.call(ListGroupsRequest(), ListGroupsResponse, version)
-    assert [(group.group_id, group.protocol_type) for group in answer.groups] == [("busy", "consumer"), ("simple", "")]
+    response = await client.call(ListGroupsRequest(), ListGroupsResponse, version)
+    assert [(group.group_id, group.protocol_type) for group in response.groups] == [
+        ("busy", "consumer"),
+        ("simple", ""),
+    ]
     states, types = (["Stable", "Empty"] if version >= 4 else [""] * 2), (["classic"] if version >= 5 else [""]) * 2
-    assert [group.group_state for group in answer.groups] == states
-    assert [group.group_type for group in answer.groups] == types
+    assert [group.group_state for group in response.groups] == states
+    assert [group.group_type for group in response.groups] == types
 
 
 async def test_groups_are_listed_by_state_and_type(served: Served, client: Client) -> None:
@@ -113,13 +116,13 @@ async def test_groups_without_members_are_deleted_with_what_they_committed(
     await a_simple_group(client, "simple")
     (member,) = await a_group(served, 1, "busy")
     request = DeleteGroupsRequest(groups_names=["simple", "busy", "never", "simple"])
-    answer = await client.call(request, DeleteGroupsResponse, version)
-    assert [(result.group_id, result.error_code) for result in answer.results] == [
+    response = await client.call(request, DeleteGroupsResponse, version)
+    assert [(result.group_id, result.error_code) for result in response.results] == [
         ("simple", 0),
         ("busy", ErrorCode.NON_EMPTY_GROUP),
         ("never", ErrorCode.GROUP_ID_NOT_FOUND),
     ]
-    assert [bool(result.error_message) for result in answer.results] == [False, version >= 3, version >= 3]
+    assert [bool(result.error_message) for result in response.results] == [False, version >= 3, version >= 3]
     assert await committed(client, "of-simple", 0, group_id="simple") == {0: -1}
     assert await state_of(served, "busy") == "Stable"
     await member.leave()

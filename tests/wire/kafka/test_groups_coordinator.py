@@ -16,25 +16,25 @@ GROUP, SHARE = 0, 2
 
 @pytest.mark.parametrize("version", range(4))
 async def test_one_group_is_coordinated_here(client: Client, served: Served, version: int) -> None:
-    answer = await client.call(FindCoordinatorRequest(key="g"), FindCoordinatorResponse, version)
-    assert (answer.error_code, answer.node_id) == (0, served.broker.node_id)
-    assert (answer.host, answer.port) == (served.host, served.port)
+    response = await client.call(FindCoordinatorRequest(key="g"), FindCoordinatorResponse, version)
+    assert (response.error_code, response.node_id) == (0, served.broker.node_id)
+    assert (response.host, response.port) == (served.host, served.port)
 
 
 @pytest.mark.parametrize("version", [4, 5, 6])
 async def test_many_groups_are_coordinated_here_each_named_once(client: Client, served: Served, version: int) -> None:
     request = FindCoordinatorRequest(key_type=GROUP, coordinator_keys=["a", "b", "a", ""])
-    answer = await client.call(request, FindCoordinatorResponse, version)
-    assert [(each.key, each.error_code, each.node_id) for each in answer.coordinators] == [
+    response = await client.call(request, FindCoordinatorResponse, version)
+    assert [(each.key, each.error_code, each.node_id) for each in response.coordinators] == [
         (key, 0, served.broker.node_id) for key in ("a", "b", "")
     ]
 
 
 async def test_a_name_that_is_too_long_harms_no_other(client: Client) -> None:
     request = FindCoordinatorRequest(coordinator_keys=["x" * 1001, "a"])
-    answer = await client.call(request, FindCoordinatorResponse, 6)
-    assert [each.error_code for each in answer.coordinators] == [ErrorCode.INVALID_GROUP_ID, 0]
-    assert "too long" in (answer.coordinators[0].error_message or "")
+    response = await client.call(request, FindCoordinatorResponse, 6)
+    assert [each.error_code for each in response.coordinators] == [ErrorCode.INVALID_GROUP_ID, 0]
+    assert "too long" in (response.coordinators[0].error_message or "")
 
 
 @pytest.mark.parametrize("key_type", [SHARE, 99])
@@ -49,8 +49,8 @@ async def test_share_groups_have_no_coordinator(client: Client, key_type: int) -
 
 async def test_an_agent_that_stops_coordinates_nothing(client: Client, served: Served) -> None:
     served.broker.stop()
-    answer = await client.call(FindCoordinatorRequest(key="g"), FindCoordinatorResponse, 3)
-    assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    response = await client.call(FindCoordinatorRequest(key="g"), FindCoordinatorResponse, 3)
+    assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 # --- the internal topic
@@ -64,8 +64,8 @@ async def with_groups(client: Client) -> None:
 
 async def test_the_topic_of_groups_is_marked_as_internal(client: Client) -> None:
     await with_groups(client)
-    answer = await client.call(MetadataRequest(topics=None), MetadataResponse, 12)
-    assert {topic.name: topic.is_internal for topic in answer.topics} == {"orders": False, OFFSETS_TOPIC: True}
+    response = await client.call(MetadataRequest(topics=None), MetadataResponse, 12)
+    assert {topic.name: topic.is_internal for topic in response.topics} == {"orders": False, OFFSETS_TOPIC: True}
 
 
 async def test_clients_do_not_write_to_it(client: Client) -> None:

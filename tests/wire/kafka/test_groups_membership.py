@@ -68,11 +68,15 @@ async def test_a_lonely_member_leads_itself(served: Served, version: int) -> Non
 @pytest.mark.parametrize("version", range(10))
 async def test_from_v4_on_a_new_member_is_first_told_its_id(served: Served, version: int) -> None:
     member = await a_member(served)
-    answer = await member.client.call(member.join_request(), JoinGroupResponse, version)
-    assert answer.error_code == (ErrorCode.MEMBER_ID_REQUIRED if version >= 4 else 0)
-    assert answer.member_id
+    response = await member.client.call(member.join_request(), JoinGroupResponse, version)
+    assert response.error_code == (ErrorCode.MEMBER_ID_REQUIRED if version >= 4 else 0)
+    assert response.member_id
     if version >= 4:
-        assert (answer.generation_id, answer.leader, answer.protocol_name) == (-1, "", None if version >= 7 else "")
+        assert (response.generation_id, response.leader, response.protocol_name) == (
+            -1,
+            "",
+            None if version >= 7 else "",
+        )
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -105,12 +109,12 @@ async def test_the_last_member_to_leave_leaves_an_empty_group(served: Served, ve
 @pytest.mark.parametrize("version", range(6))
 async def test_nobody_leaves_a_group_that_is_not_there(served: Served, version: int) -> None:
     member = await a_member(served, "never", member_id="m")
-    answer = await member.client.call(member.leave_request(version), LeaveGroupResponse, version)
+    response = await member.client.call(member.leave_request(version), LeaveGroupResponse, version)
     if version < 3:
-        assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     else:
-        assert answer.error_code == ErrorCode.NONE
-        assert [each.error_code for each in answer.members] == [ErrorCode.UNKNOWN_MEMBER_ID]
+        assert response.error_code == ErrorCode.NONE
+        assert [each.error_code for each in response.members] == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 # --- what is refused
@@ -130,26 +134,26 @@ async def test_an_empty_group_id_is_invalid(served: Served) -> None:
 async def test_a_session_must_be_neither_too_short_nor_too_long(served: Served, timeout_ms: int) -> None:
     member = await a_member(served)
     request = member.join_request(session_timeout_ms=timeout_ms)
-    answer = await member.client.call(request, JoinGroupResponse, 9)
-    assert answer.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
+    response = await member.client.call(request, JoinGroupResponse, 9)
+    assert response.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
 
 
 async def test_a_member_needs_a_protocol_in_common_with_the_others(served: Served) -> None:
     await a_group(served, 1)
     stranger = await a_member(served, protocols=("of my own",))
-    answer = await stranger.client.call(stranger.join_request(), JoinGroupResponse, 9)
-    assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    response = await stranger.client.call(stranger.join_request(), JoinGroupResponse, 9)
+    assert response.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     nothing = JoinGroupRequest(group_id="h", session_timeout_ms=SESSION_MS, protocol_type="consumer")
-    answer = await stranger.client.call(nothing, JoinGroupResponse, 9)
-    assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    response = await stranger.client.call(nothing, JoinGroupResponse, 9)
+    assert response.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 async def test_metadata_has_a_limit(served: Served, settings: Settings) -> None:
     member = await a_member(served)
     request = member.join_request()
     request.protocols = [JoinGroupRequestProtocol(name="range", metadata=bytes(settings.groups.max_member_bytes))]
-    answer = await member.client.call(request, JoinGroupResponse, 9)
-    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    response = await member.client.call(request, JoinGroupResponse, 9)
+    assert response.error_code == ErrorCode.INVALID_REQUEST
     assert (await member.join()).error_code == ErrorCode.NONE
 
 
@@ -182,7 +186,7 @@ async def test_members_of_a_generation_get_what_its_leader_assigned(served: Serv
     (leader,) = [member for member in members if member.leads]
     assert set(leader.others) == {member.member_id for member in members}
     assert [list(member.others) for member in members if not member.leads] == [[], [], []]
-    assigned = [bytes(answer.assignment) for answer in await sync_all(*members)]
+    assigned = [bytes(response.assignment) for response in await sync_all(*members)]
     assert assigned == [f"for {member.member_id}".encode() for member in members]
 
 
@@ -194,8 +198,8 @@ async def test_the_others_wait_for_the_leader(served: Served) -> None:
     assert await leader.heartbeat() is ErrorCode.NONE
     assert await state_of(served) is GroupState.COMPLETING_REBALANCE
     await leader.sync()
-    answer = await follower.client.receive(SyncGroupResponse, 5)
-    assert bytes(answer.assignment) == f"for {follower.member_id}".encode()
+    response = await follower.client.receive(SyncGroupResponse, 5)
+    assert bytes(response.assignment) == f"for {follower.member_id}".encode()
 
 
 async def test_a_new_member_makes_the_others_join_again(served: Served) -> None:
@@ -209,7 +213,7 @@ async def test_a_new_member_makes_the_others_join_again(served: Served) -> None:
     await old.join()
     await new.end_join()
     assert (old.generation, new.generation) == (2, 2)
-    assert {bytes(answer.assignment) for answer in await sync_all(old, new)} == {
+    assert {bytes(response.assignment) for response in await sync_all(old, new)} == {
         f"for {member.member_id}".encode() for member in (old, new)
     }
 
@@ -256,15 +260,15 @@ async def test_a_group_has_so_many_members_and_no_more(tmp_path: Path) -> None:
     async with a_broker(tmp_path, settings) as broker, a_server(broker, settings) as served:
         await a_group(served, 2)
         third = await a_member(served)
-        answer = await third.client.call(third.join_request(), JoinGroupResponse, 9)
-        assert answer.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+        response = await third.client.call(third.join_request(), JoinGroupResponse, 9)
+        assert response.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
 async def test_several_members_leave_with_one_request(served: Served) -> None:
     first, second, third = await a_group(served, 3)
     leavers = [MemberIdentity(member_id=each) for each in (first.member_id, "nobody", third.member_id)]
-    answer = await first.client.call(LeaveGroupRequest(group_id="g", members=leavers), LeaveGroupResponse, LEAVE)
-    assert [(each.member_id, each.error_code) for each in answer.members] == [
+    response = await first.client.call(LeaveGroupRequest(group_id="g", members=leavers), LeaveGroupResponse, LEAVE)
+    assert [(each.member_id, each.error_code) for each in response.members] == [
         (first.member_id, 0),
         ("nobody", ErrorCode.UNKNOWN_MEMBER_ID),
         (third.member_id, 0),
@@ -325,8 +329,8 @@ async def test_a_tool_removes_a_static_member_by_its_name(served: Served) -> Non
     first, second = await a_static_group(served, "a", "b")
     tool = await served.client()
     request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(group_instance_id="b")])
-    answer = await tool.call(request, LeaveGroupResponse, LEAVE)
-    assert [each.error_code for each in answer.members] == [0]
+    response = await tool.call(request, LeaveGroupResponse, LEAVE)
+    assert [each.error_code for each in response.members] == [0]
     assert await second.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
     await rebalance(served, first)
 
@@ -379,8 +383,8 @@ async def test_a_leader_that_brings_nothing_is_removed(served: Served, clock: Le
         await reach(served, GroupState.COMPLETING_REBALANCE)
         assert await leader.heartbeat() is ErrorCode.NONE
         clock.leap(9)
-    answer = await follower.client.receive(SyncGroupResponse, 5)
-    assert answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    response = await follower.client.receive(SyncGroupResponse, 5)
+    assert response.error_code == ErrorCode.REBALANCE_IN_PROGRESS
     await rebalance(served, follower)
     assert await leader.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -426,7 +430,7 @@ async def test_a_join_that_is_sent_again_on_another_connection_takes_the_place_o
     new.client = await served.client()
     await asyncio.gather(new.join(), first.join())
     assert (first.generation, new.generation) == (2, 2)
-    assert {answer.error_code for answer in await sync_all(first, new)} == {0}
+    assert {response.error_code for response in await sync_all(first, new)} == {0}
 
 
 async def test_a_member_that_leaves_without_waiting_for_the_answer_has_left(served: Served) -> None:

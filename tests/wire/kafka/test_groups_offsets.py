@@ -50,13 +50,13 @@ async def topic_id(served: Served) -> UUID:
 
 
 async def commit(client: Client, request: OffsetCommitRequest, version: int = 9) -> list[ErrorCode]:
-    answer = await client.call(request, OffsetCommitResponse, version)
-    return [ErrorCode(part.error_code) for topic in answer.topics for part in topic.partitions]
+    response = await client.call(request, OffsetCommitResponse, version)
+    return [ErrorCode(part.error_code) for topic in response.topics for part in topic.partitions]
 
 
 async def fetch_one(client: Client, group: OffsetFetchRequestGroup, version: int = 9) -> OffsetFetchResponseGroup:
-    (answer,) = (await client.call(OffsetFetchRequest(groups=[group]), OffsetFetchResponse, version)).groups
-    return answer
+    (response,) = (await client.call(OffsetFetchRequest(groups=[group]), OffsetFetchResponse, version)).groups
+    return response
 
 
 def all_of(group_id: str) -> OffsetFetchRequestGroup:
@@ -70,8 +70,8 @@ def all_of(group_id: str) -> OffsetFetchRequestGroup:
 async def test_anybody_commits_for_a_group_without_members(client: Client, topic_id: UUID, version: int) -> None:
     request = commit_request("orders", {0: 10, 3: 13}, metadata="a note")
     request.topics[0].topic_id = topic_id if version >= 10 else ZERO_UUID
-    answer = await client.call(request, OffsetCommitResponse, version)
-    (topic,) = answer.topics
+    response = await client.call(request, OffsetCommitResponse, version)
+    (topic,) = response.topics
     assert (topic.name, topic.topic_id) == (("", topic_id) if version >= 10 else ("orders", ZERO_UUID))
     assert [(part.partition_index, part.error_code) for part in topic.partitions] == [(0, 0), (3, 0)]
     assert await committed(client, "orders", 0, 1, 2, 3) == {0: 10, 1: -1, 2: -1, 3: 13}
@@ -157,8 +157,8 @@ async def test_a_commit_whose_client_has_gone_is_kept(served: Served, client: Cl
 
 
 async def test_a_commit_of_nothing_is_answered(client: Client) -> None:
-    answer = await client.call(OffsetCommitRequest(group_id="g"), OffsetCommitResponse, 9)
-    assert answer.topics == []
+    response = await client.call(OffsetCommitRequest(group_id="g"), OffsetCommitResponse, 9)
+    assert response.topics == []
 
 
 # --- reading
@@ -173,12 +173,12 @@ async def test_one_group_is_read(client: Client, topic_id: UUID, version: int) -
         OffsetFetchRequestTopic(name="orders", partition_indexes=[0, 1, 99]),
         OffsetFetchRequestTopic(name="unknown", partition_indexes=[0]),
     ]
-    answer = await client.call(OffsetFetchRequest(group_id="g", topics=requests), OffsetFetchResponse, version)
-    assert answer.error_code == ErrorCode.NONE
+    response = await client.call(OffsetFetchRequest(group_id="g", topics=requests), OffsetFetchResponse, version)
+    assert response.error_code == ErrorCode.NONE
     epoch = 3 if version >= 5 else -1
     results = [
         (topic.name, part.partition_index, part.committed_offset, part.committed_leader_epoch, part.metadata)
-        for topic in answer.topics
+        for topic in response.topics
         for part in topic.partitions
     ]
     assert results == [
@@ -187,7 +187,7 @@ async def test_one_group_is_read(client: Client, topic_id: UUID, version: int) -
         ("orders", 99, -1, -1, ""),
         ("unknown", 0, -1, -1, ""),
     ]
-    assert {part.error_code for topic in answer.topics for part in topic.partitions} == {0}
+    assert {part.error_code for topic in response.topics for part in topic.partitions} == {0}
 
 
 @pytest.mark.parametrize("version", range(2, 8))
@@ -195,8 +195,8 @@ async def test_everything_that_one_group_committed(client: Client, topic_id: UUI
     await create_topic(client, "a")
     await commit(client, commit_request("orders", {3: 13, 0: 10}))
     await commit(client, commit_request("a", {0: 1}))
-    answer = await client.call(OffsetFetchRequest(group_id="g", topics=None), OffsetFetchResponse, version)
-    assert [(t.name, [(p.partition_index, p.committed_offset) for p in t.partitions]) for t in answer.topics] == [
+    response = await client.call(OffsetFetchRequest(group_id="g", topics=None), OffsetFetchResponse, version)
+    assert [(t.name, [(p.partition_index, p.committed_offset) for p in t.partitions]) for t in response.topics] == [
         ("a", [(0, 1)]),
         ("orders", [(0, 10), (3, 13)]),
     ]
@@ -218,12 +218,12 @@ async def test_several_groups_are_read_each_on_its_own(client: Client, topic_id:
         OffsetFetchRequestGroup(group_id="a", topics=[]),
     ]
     request = OffsetFetchRequest(groups=groups, require_stable=True)
-    answer = await client.call(request, OffsetFetchResponse, version)
-    assert [group.group_id for group in answer.groups] == [group.group_id for group in groups]
-    assert [group.error_code for group in answer.groups] == [0, 0, ErrorCode.INVALID_GROUP_ID, 0, 0]
+    response = await client.call(request, OffsetFetchResponse, version)
+    assert [group.group_id for group in response.groups] == [group.group_id for group in groups]
+    assert [group.error_code for group in response.groups] == [0, 0, ErrorCode.INVALID_GROUP_ID, 0, 0]
     results = [
         [(t.name, t.topic_id, [(p.partition_index, p.committed_offset, p.error_code) for p in t.partitions])]
-        for group in answer.groups
+        for group in response.groups
         for t in group.topics
     ]
     named = ("orders", ZERO_UUID) if version < 10 else ("", topic_id)
@@ -232,8 +232,8 @@ async def test_several_groups_are_read_each_on_its_own(client: Client, topic_id:
 
 async def test_an_unknown_topic_id_is_said_of_its_partitions(client: Client, topic_id: UUID) -> None:
     requests = [OffsetFetchRequestTopics(topic_id=each, partition_indexes=[0]) for each in (NOBODY, topic_id)]
-    answer = await fetch_one(client, OffsetFetchRequestGroup(group_id="g", topics=requests), 10)
-    assert [(t.topic_id, t.partitions[0].error_code) for t in answer.topics] == [
+    response = await fetch_one(client, OffsetFetchRequestGroup(group_id="g", topics=requests), 10)
+    assert [(t.topic_id, t.partitions[0].error_code) for t in response.topics] == [
         (NOBODY, ErrorCode.UNKNOWN_TOPIC_ID),
         (topic_id, 0),
     ]
@@ -251,11 +251,11 @@ async def test_while_the_store_is_away_clients_are_told_to_ask_again(
     monkeypatch.setattr(served.broker.groups._offsets._metadata, "committed_offsets", away)
     one = OffsetFetchRequestTopic(name="orders", partition_indexes=[0])
     if version < 8:
-        answer = await client.call(OffsetFetchRequest(group_id="g", topics=[one]), OffsetFetchResponse, version)
+        response = await client.call(OffsetFetchRequest(group_id="g", topics=[one]), OffsetFetchResponse, version)
         if version == 1:
-            assert answer.topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            assert response.topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         else:
-            assert (answer.error_code, answer.topics) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
+            assert (response.error_code, response.topics) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
     else:
         group = await fetch_one(client, all_of("g"), version)
         assert group.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -313,9 +313,9 @@ def delete_request(topic: str, *partitions: int, group_id: str = "g") -> OffsetD
 
 async def test_a_group_forgets_its_place(client: Client, topic_id: UUID) -> None:
     await commit(client, commit_request("orders", {0: 10, 1: 20}))
-    answer = await client.call(delete_request("orders", 0, 99), OffsetDeleteResponse, 0)
-    assert answer.error_code == ErrorCode.NONE
-    (topic,) = answer.topics
+    response = await client.call(delete_request("orders", 0, 99), OffsetDeleteResponse, 0)
+    assert response.error_code == ErrorCode.NONE
+    (topic,) = response.topics
     assert [(part.partition_index, part.error_code) for part in topic.partitions] == [
         (0, 0),
         (99, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -324,8 +324,8 @@ async def test_a_group_forgets_its_place(client: Client, topic_id: UUID) -> None
 
 
 async def test_nothing_is_forgotten_of_a_group_that_is_not_there(client: Client, topic_id: UUID) -> None:
-    answer = await client.call(delete_request("orders", 0, group_id="never"), OffsetDeleteResponse, 0)
-    assert (answer.error_code, answer.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+    response = await client.call(delete_request("orders", 0, group_id="never"), OffsetDeleteResponse, 0)
+    assert (response.error_code, response.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
 
 
 async def test_a_topic_that_members_read_is_not_forgotten_under_them(

@@ -189,8 +189,8 @@ async def test_a_refusal_that_is_held_back_holds_no_memory(tmp_path: Path) -> No
         await until(lambda: served.counted("streamhouse_kafka_delayed_refusals_total", api="Produce"))
         assert "used=0KiB" in repr(served.server)
         clock.go_on.set()
-        answer = await client.receive(ProduceResponse, 9)
-        code = answer.responses[0].partition_responses[0].error_code
+        response = await client.receive(ProduceResponse, 9)
+        code = response.responses[0].partition_responses[0].error_code
         assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert "used=0KiB" in repr(served.server)
 

@@ -17,10 +17,10 @@ async def ask(client: Client, version: int = 5, **fields: object) -> InitProduce
 
 @pytest.mark.parametrize("version", range(6))
 async def test_every_version_gives_a_new_id_each_time(client: Client, version: int) -> None:
-    answers = [await ask(client, version) for _ in range(3)]
-    assert {(answer.error_code, answer.producer_epoch) for answer in answers} == {(ErrorCode.NONE, 0)}
-    assert len({answer.producer_id for answer in answers}) == 3
-    assert min(answer.producer_id for answer in answers) >= 0
+    responses = [await ask(client, version) for _ in range(3)]
+    assert {(response.error_code, response.producer_epoch) for response in responses} == {(ErrorCode.NONE, 0)}
+    assert len({response.producer_id for response in responses}) == 3
+    assert min(response.producer_id for response in responses) >= 0
 
 
 async def test_a_producer_that_asks_again_gets_a_new_id(client: Client) -> None:
@@ -32,8 +32,8 @@ async def test_a_producer_that_asks_again_gets_a_new_id(client: Client) -> None:
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 5)])
 async def test_half_an_identity_is_none(client: Client, producer_id: int, epoch: int) -> None:
-    answer = await ask(client, producer_id=producer_id, producer_epoch=epoch)
-    assert (answer.error_code, answer.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
+    response = await ask(client, producer_id=producer_id, producer_epoch=epoch)
+    assert (response.error_code, response.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -58,5 +58,5 @@ class NoIds:
 async def test_while_there_are_no_ids_the_client_is_told_to_come_back(broker: Broker, settings: Settings) -> None:
     without: Broker = NoIds(broker)  # type: ignore[assignment]
     async with a_server(without, settings) as served:
-        answer = await ask(await served.client())
-        assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        response = await ask(await served.client())
+        assert response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -166,8 +166,8 @@ async def test_a_small_request_never_goes_to_a_thread(served: Served, client: Cl
 async def test_a_large_answer_to_a_small_request_is_encoded_in_a_thread(served: Served, client: Client) -> None:
     for number in range(3):
         await create_topic(client, f"orders-{number}", partitions=INLINE_ELEMENTS // 2)
-    answer = await client.call(MetadataRequest(topics=None), MetadataResponse, 9)
-    assert [len(topic.partitions) for topic in answer.topics] == [INLINE_ELEMENTS // 2] * 3
+    response = await client.call(MetadataRequest(topics=None), MetadataResponse, 9)
+    assert [len(topic.partitions) for topic in response.topics] == [INLINE_ELEMENTS // 2] * 3
     assert served.server.large_messages.encoded == 1
 
 
@@ -189,8 +189,10 @@ class TestLimit:
 
     async def test_as_many_as_allowed_are_served(self, served: Served, client: Client) -> None:
         topics = [MetadataRequestTopic(name=name) for name in NAMES[:5000]]
-        answer = await client.call(MetadataRequest(topics=topics, allow_auto_topic_creation=False), MetadataResponse, 9)
-        assert len(answer.topics) == 5000
+        response = await client.call(
+            MetadataRequest(topics=topics, allow_auto_topic_creation=False), MetadataResponse, 9
+        )
+        assert len(response.topics) == 5000
         assert served.server.large_messages.opened == 1
 
 

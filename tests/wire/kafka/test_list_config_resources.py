@@ -14,9 +14,9 @@ TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 
 async def listed(client: Client, *kinds: int, version: int = 1) -> list[tuple[int, str]]:
     request = ListConfigResourcesRequest(resource_types=list(kinds))
-    answer = await client.call(request, ListConfigResourcesResponse, version)
-    assert answer.error_code == ErrorCode.NONE
-    return [(each.resource_type, each.resource_name) for each in answer.config_resources]
+    response = await client.call(request, ListConfigResourcesResponse, version)
+    assert response.error_code == ErrorCode.NONE
+    return [(each.resource_type, each.resource_name) for each in response.config_resources]
 
 
 async def test_before_types_only_client_metrics_are_asked_for(client: Client) -> None:
@@ -36,5 +36,5 @@ async def test_topics_and_the_agent_have_settings(client: Client, served: Served
 @pytest.mark.parametrize("kind", [0, 1, 64, -1])
 async def test_an_unknown_type_is_refused(client: Client, kind: int) -> None:
     request = ListConfigResourcesRequest(resource_types=[TOPIC, kind])
-    answer = await client.call(request, ListConfigResourcesResponse, 1)
-    assert (answer.error_code, answer.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, [])
+    response = await client.call(request, ListConfigResourcesResponse, 1)
+    assert (response.error_code, response.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, [])

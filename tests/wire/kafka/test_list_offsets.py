@@ -24,8 +24,8 @@ async def ask(
     for timestamp in times:
         part = ListOffsetsPartition(partition_index=partition, timestamp=timestamp, current_leader_epoch=epoch)
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[part])])
-        answer = await client.call(request, ListOffsetsResponse, version)
-        results.append(answer.topics[0].partitions[0])
+        response = await client.call(request, ListOffsetsResponse, version)
+        results.append(response.topics[0].partitions[0])
     return results
 
 
@@ -100,13 +100,13 @@ async def test_another_leader_epoch_is_refused(filled: Client) -> None:
 async def test_a_partition_named_twice_is_refused(filled: Client) -> None:
     part = ListOffsetsPartition(partition_index=0, timestamp=-1)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="orders", partitions=[part, part])])
-    answer = await filled.call(request, ListOffsetsResponse, 7)
-    assert [each.error_code for each in answer.topics[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
+    response = await filled.call(request, ListOffsetsResponse, 7)
+    assert [each.error_code for each in response.topics[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
 
 
 async def test_a_replica_id_changes_nothing(filled: Client) -> None:
     """Some consumers leave it at 0 where others say -1."""
     part = ListOffsetsPartition(partition_index=0, timestamp=-1)
     request = ListOffsetsRequest(replica_id=0, topics=[ListOffsetsTopic(name="orders", partitions=[part])])
-    answer = await filled.call(request, ListOffsetsResponse, 7)
-    assert [(each.error_code, each.offset) for each in answer.topics[0].partitions] == [(ErrorCode.NONE, 5)]
+    response = await filled.call(request, ListOffsetsResponse, 7)
+    assert [(each.error_code, each.offset) for each in response.topics[0].partitions] == [(ErrorCode.NONE, 5)]

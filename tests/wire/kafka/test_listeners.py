@@ -75,8 +75,8 @@ async def produced_as_agent(client: Client, number: int) -> int:
     await client.send_raw(request_bytes(request, 9, number, client_id="streamhouse-agent"))
     client._sent = number
     client._received = number - 1
-    answer = await client.receive(ProduceResponse, 9)
-    return answer.responses[0].partition_responses[0].error_code
+    response = await client.receive(ProduceResponse, 9)
+    return response.responses[0].partition_responses[0].error_code
 
 
 async def test_the_client_id_of_agents_is_not_believed_where_there_is_a_secret(served: Served) -> None:

@@ -37,14 +37,14 @@ async def ask(client: Client, *names: str, version: int = 12, create: bool = Tru
 async def test_every_version_describes_a_topic(client: Client, served: Served, version: int) -> None:
     await create_topic(client, "orders", partitions=3)
     topic = await served.broker.topic("orders")
-    answer = await ask(client, "orders", version=version)
-    (broker,) = answer.brokers
+    response = await ask(client, "orders", version=version)
+    (broker,) = response.brokers
     assert (broker.host, broker.port) == (served.host, served.port)
     if version >= 1:
-        assert answer.controller_id == broker.node_id
+        assert response.controller_id == broker.node_id
     if version >= 2:
-        assert answer.cluster_id
-    (result,) = answer.topics
+        assert response.cluster_id
+    (result,) = response.topics
     assert (result.error_code, result.name, result.is_internal) == (ErrorCode.NONE, "orders", False)
     assert result.topic_id == (topic.topic_id if version >= 10 else UUID(int=0))
     assert [part.partition_index for part in result.partitions] == [0, 1, 2]
@@ -60,14 +60,14 @@ async def test_asking_for_all_lists_all_by_name(client: Client, version: int) ->
     for name in ("b", "a", "c"):
         await create_topic(client, name)
     request = MetadataRequest(topics=[] if version == 0 else None)
-    answer = await client.call(request, MetadataResponse, version)
-    assert [topic.name for topic in answer.topics] == ["a", "b", "c"]
+    response = await client.call(request, MetadataResponse, version)
+    assert [topic.name for topic in response.topics] == ["a", "b", "c"]
 
 
 async def test_asking_for_none_gets_the_brokers_alone(client: Client) -> None:
     await create_topic(client, "orders")
-    answer = await client.call(MetadataRequest(topics=[]), MetadataResponse, 9)
-    assert (len(answer.brokers), answer.topics) == (1, [])
+    response = await client.call(MetadataRequest(topics=[]), MetadataResponse, 9)
+    assert (len(response.brokers), response.topics) == (1, [])
 
 
 async def test_bytes_behind_the_request_are_not_looked_at(client: Client) -> None:
@@ -75,15 +75,15 @@ async def test_bytes_behind_the_request_are_not_looked_at(client: Client) -> Non
     await create_topic(client, "orders")
     frame = request_bytes(MetadataRequest(topics=None, allow_auto_topic_creation=False), 13, 2) + b"\x01\x00\x00"
     await client.send_raw(struct.pack(">i", len(frame) - 4) + frame[4:])
-    answer = await client.receive(MetadataResponse, 13)
-    assert [topic.name for topic in answer.topics] == ["orders"]
+    response = await client.receive(MetadataResponse, 13)
+    assert [topic.name for topic in response.topics] == ["orders"]
 
 
 async def test_the_leader_epoch_is_known_once_the_partition_is_open(client: Client) -> None:
     await create_topic(client, "orders", partitions=2)
     await produce(client, "orders", (0, a_batch(b"x")))
-    answer = await ask(client, "orders")
-    epochs = [part.leader_epoch for part in answer.topics[0].partitions]
+    response = await ask(client, "orders")
+    epochs = [part.leader_epoch for part in response.topics[0].partitions]
     assert epochs[0] >= 0
     assert epochs[1] == -1
 
@@ -92,34 +92,34 @@ async def test_the_leader_epoch_is_known_once_the_partition_is_open(client: Clie
 
 
 async def test_asking_creates_a_topic(client: Client) -> None:
-    answer = await ask(client, "new")
-    assert (answer.topics[0].error_code, len(answer.topics[0].partitions)) == (ErrorCode.NONE, 1)
+    response = await ask(client, "new")
+    assert (response.topics[0].error_code, len(response.topics[0].partitions)) == (ErrorCode.NONE, 1)
 
 
 async def test_asking_does_not_create_when_the_client_does_not_want_it(client: Client, served: Served) -> None:
-    answer = await ask(client, "new", create=False)
-    assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    response = await ask(client, "new", create=False)
+    assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await served.broker.topics() == []
 
 
 async def test_asking_does_not_create_when_the_settings_forbid_it(tmp_path: Path, settings: Settings) -> None:
     strict = Settings(wal=settings.wal, flush=settings.flush, topics=TopicSettings(auto_create=False))
     async with a_broker(tmp_path, strict) as broker, a_server(broker, strict) as served:
-        answer = await ask(await served.client(), "new")
-        assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        response = await ask(await served.client(), "new")
+        assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../../etc", "x" * 250, "ü", "a\0b", "a b"])
 async def test_a_name_that_cannot_be_a_topic_is_refused(client: Client, served: Served, name: str) -> None:
-    answer = await ask(client, name)
-    assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert answer.topics[0].name == name
+    response = await ask(client, name)
+    assert response.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert response.topics[0].name == name
     assert await served.broker.topics() == []
 
 
 async def test_a_topic_asked_for_twice_is_answered_once(client: Client) -> None:
-    answer = await ask(client, "orders", "orders")
-    assert [topic.name for topic in answer.topics] == ["orders"]
+    response = await ask(client, "orders", "orders")
+    assert [topic.name for topic in response.topics] == ["orders"]
 
 
 # --- by id ----------------------------------------------------------------------------------------------------------
@@ -129,14 +129,14 @@ async def test_a_topic_may_be_asked_for_by_id(client: Client, served: Served) ->
     await create_topic(client, "orders")
     topic = await served.broker.topic("orders")
     request = MetadataRequest(topics=[MetadataRequestTopic(topic_id=topic.topic_id, name=None)])
-    answer = await client.call(request, MetadataResponse, 12)
-    assert (answer.topics[0].error_code, answer.topics[0].name) == (ErrorCode.NONE, "orders")
+    response = await client.call(request, MetadataResponse, 12)
+    assert (response.topics[0].error_code, response.topics[0].name) == (ErrorCode.NONE, "orders")
 
 
 async def test_an_unknown_id_says_so_and_creates_nothing(client: Client, served: Served) -> None:
     request = MetadataRequest(topics=[MetadataRequestTopic(topic_id=UUID(int=5), name=None)])
-    answer = await client.call(request, MetadataResponse, 12)
-    (topic,) = answer.topics
+    response = await client.call(request, MetadataResponse, 12)
+    (topic,) = response.topics
     assert (topic.error_code, topic.name, topic.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None, UUID(int=5))
     assert await served.broker.topics() == []
 
@@ -153,8 +153,8 @@ async def test_before_version_12_ids_are_no_way_to_ask(client: Client) -> None:
 async def test_the_advertised_address_is_what_clients_are_told(broker: Broker) -> None:
     settings = quick_settings(KafkaSettings(advertise="kafka.example:1234"))
     async with a_server(broker, settings) as served:
-        answer = await ask(await served.client())
-        assert (answer.brokers[0].host, answer.brokers[0].port) == ("kafka.example", 1234)
+        response = await ask(await served.client())
+        assert (response.brokers[0].host, response.brokers[0].port) == ("kafka.example", 1234)
 
 
 async def test_the_cluster_id_is_the_same_after_a_restart(broker: Broker, settings: Settings) -> None:
@@ -171,8 +171,8 @@ async def test_a_listener_on_all_addresses_tells_clients_the_one_they_came_to(
     async with a_server(broker, settings, listen="0.0.0.0:0") as served:
         client = await Client.connect("127.0.0.2", served.port)
         served.clients.append(client)
-        answer = await ask(client)
-        assert (answer.brokers[0].host, answer.brokers[0].port) == ("127.0.0.2", served.port)
+        response = await ask(client)
+        assert (response.brokers[0].host, response.brokers[0].port) == ("127.0.0.2", served.port)
 
 
 async def test_everybody_may_do_everything_and_is_told_when_asking(client: Client) -> None:
@@ -181,9 +181,9 @@ async def test_everybody_may_do_everything_and_is_told_when_asking(client: Clien
     for version in range(8, 14):
         request = MetadataRequest(topics=names, include_topic_authorized_operations=True)
         request.include_cluster_authorized_operations = version < 11
-        answer = await client.call(request, MetadataResponse, version)
-        assert [topic.topic_authorized_operations for topic in answer.topics] == [TOPIC_OPERATIONS, NOT_REQUESTED]
-        assert answer.cluster_authorized_operations == (CLUSTER_OPERATIONS if version < 11 else NOT_REQUESTED)
+        response = await client.call(request, MetadataResponse, version)
+        assert [topic.topic_authorized_operations for topic in response.topics] == [TOPIC_OPERATIONS, NOT_REQUESTED]
+        assert response.cluster_authorized_operations == (CLUSTER_OPERATIONS if version < 11 else NOT_REQUESTED)
     (unasked,) = (await ask(client, "orders")).topics
     assert unasked.topic_authorized_operations == NOT_REQUESTED
 
@@ -191,5 +191,5 @@ async def test_everybody_may_do_everything_and_is_told_when_asking(client: Clien
 async def test_the_topic_of_consumer_groups_is_internal(client: Client, served: Served) -> None:
     await served.broker.catalog.create(OFFSETS_TOPIC)
     await create_topic(client, "orders")
-    answer = await client.call(MetadataRequest(topics=None), MetadataResponse, 12)
-    assert {topic.name: topic.is_internal for topic in answer.topics} == {OFFSETS_TOPIC: True, "orders": False}
+    response = await client.call(MetadataRequest(topics=None), MetadataResponse, 12)
+    assert {topic.name: topic.is_internal for topic in response.topics} == {OFFSETS_TOPIC: True, "orders": False}

@@ -19,8 +19,8 @@ async def ask(client: Client, epoch: int, *, current: int = -1, partition: int =
     request = OffsetForLeaderEpochRequest(
         replica_id=-1, topics=[OffsetForLeaderTopic(topic="orders", partitions=[part])]
     )
-    answer = await client.call(request, OffsetForLeaderEpochResponse, version)
-    return answer.topics[0].partitions[0]
+    response = await client.call(request, OffsetForLeaderEpochResponse, version)
+    return response.topics[0].partitions[0]
 
 
 @pytest.fixture
@@ -57,5 +57,5 @@ async def test_a_replica_id_changes_nothing(client: Client, epoch: int) -> None:
     request = OffsetForLeaderEpochRequest(
         replica_id=1, topics=[OffsetForLeaderTopic(topic="orders", partitions=[part])]
     )
-    answer = await client.call(request, OffsetForLeaderEpochResponse, 4)
-    assert [each.end_offset for each in answer.topics[0].partitions] == [3]
+    response = await client.call(request, OffsetForLeaderEpochResponse, 4)
+    assert [each.end_offset for each in response.topics[0].partitions] == [3]

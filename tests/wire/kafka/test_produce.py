@@ -56,8 +56,8 @@ async def test_offsets_count_up_in_every_version(client: Client, served: Served,
         request = produce_request(
             "orders", (0, a_batch(b"a", b"b")), topic_id=topic.topic_id if version >= 13 else None
         )
-        answer = await client.call(request, ProduceResponse, version)
-        (part,) = answer.responses[0].partition_responses
+        response = await client.call(request, ProduceResponse, version)
+        (part,) = response.responses[0].partition_responses
         assert (part.error_code, part.base_offset, part.log_append_time_ms) == (ErrorCode.NONE, expected, -1)
         assert part.log_start_offset == (0 if version >= 5 else -1)
 
@@ -82,8 +82,8 @@ async def test_many_pipelined_requests_keep_their_order(client: Client) -> None:
     for n in range(200):
         await client.send(produce_request("orders", (0, a_batch(b"%d" % n))), 9)
     for n in range(200):
-        answer = await client.receive(ProduceResponse, 9)
-        assert answer.responses[0].partition_responses[0].base_offset == n
+        response = await client.receive(ProduceResponse, 9)
+        assert response.responses[0].partition_responses[0].base_offset == n
     (part,) = await fetch(client, fetch_request("orders", (0, 0)))
     values = [read_records(batch, limit_bytes=1 << 20)[0].value for batch in batches_of(part)]
     assert values == [b"%d" % n for n in range(200)]
@@ -95,8 +95,8 @@ async def test_requests_that_need_no_waiting_do_not_overtake_those_that_do(clien
         await client.send(produce_request("orders", (0, a_batch(b"x"))), 9)
         await client.send(MetadataRequest(topics=[]), 9)
     for n in range(20):
-        answer = await client.receive(ProduceResponse, 9)
-        assert answer.responses[0].partition_responses[0].base_offset == n
+        response = await client.receive(ProduceResponse, 9)
+        assert response.responses[0].partition_responses[0].base_offset == n
         await client.receive(MetadataResponse, 9)
 
 
@@ -139,8 +139,8 @@ async def test_an_error_without_acks_closes_the_connection(client: Client) -> No
 @pytest.mark.parametrize("acks", [2, -2, 7, -100])
 async def test_acks_that_mean_nothing_are_refused(client: Client, acks: int) -> None:
     await create_topic(client, "orders")
-    answer = await client.call(produce_request("orders", (0, a_batch(b"x")), acks=acks), ProduceResponse, 9)
-    (part,) = answer.responses[0].partition_responses
+    response = await client.call(produce_request("orders", (0, a_batch(b"x")), acks=acks), ProduceResponse, 9)
+    (part,) = response.responses[0].partition_responses
     assert (part.error_code, part.base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
     (stored,) = await fetch(client, fetch_request("orders", (0, 0)))
     assert stored.high_watermark == 0
@@ -204,8 +204,8 @@ async def test_producing_creates_no_topic(client: Client, served: Served) -> Non
 
 async def test_an_unknown_topic_id_is_refused(client: Client) -> None:
     request = produce_request("", (0, a_batch(b"x")), topic_id=UUID(int=9))
-    answer = await client.call(request, ProduceResponse, 13)
-    (part,) = answer.responses[0].partition_responses
+    response = await client.call(request, ProduceResponse, 13)
+    (part,) = response.responses[0].partition_responses
     assert part.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
@@ -342,12 +342,12 @@ async def test_another_agent_leads_and_later_versions_hear_who_and_where(
         await create_topic(client, "orders")
         request = produce_request("orders", (0, a_batch(b"x")))
         request.topic_data[0].topic_id = (await served.broker.topic("orders")).topic_id
-        answer = await client.call(request, ProduceResponse, version)
-        (part,) = answer.responses[0].partition_responses
+        response = await client.call(request, ProduceResponse, version)
+        (part,) = response.responses[0].partition_responses
         assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         named = [(part.current_leader.leader_id, part.current_leader.leader_epoch)] if part.current_leader else []
         assert named == ([(7, 5)] if version >= 10 else [])
-        where = [(each.node_id, each.host, each.port) for each in answer.node_endpoints]
+        where = [(each.node_id, each.host, each.port) for each in response.node_endpoints]
         assert where == ([(7, "10.0.0.7", 9092)] if version >= 10 else [])
 
 
@@ -398,8 +398,8 @@ async def test_small_compressed_batches_of_a_request_are_opened_in_one_trip(
         return await run(stored, work, limit_bytes)
 
     monkeypatch.setattr(broker.decoder, "_try", counted)
-    answers = await produce(client, "orders", *((number, a_batch(b"x", codec=3)) for number in range(8)))
-    assert [answer.base_offset for answer in answers] == [1] * 8
+    responses = await produce(client, "orders", *((number, a_batch(b"x", codec=3)) for number in range(8)))
+    assert [response.base_offset for response in responses] == [1] * 8
     assert trips == 1
 
 
@@ -409,5 +409,5 @@ async def test_a_partition_that_is_named_twice_has_each_of_its_batches_checked(c
     struct.pack_into(">i", bad, 23, 2)  # last offset delta
     struct.pack_into(">i", bad, 57, 3)  # record count
     update_crc(bad)
-    answers = await produce(client, "orders", (0, bad), (1, bytearray(good)), (0, good))
-    assert [answer.error_code for answer in answers] == [ErrorCode.INVALID_RECORD, ErrorCode.NONE, ErrorCode.NONE]
+    responses = await produce(client, "orders", (0, bad), (1, bytearray(good)), (0, good))
+    assert [response.error_code for response in responses] == [ErrorCode.INVALID_RECORD, ErrorCode.NONE, ErrorCode.NONE]

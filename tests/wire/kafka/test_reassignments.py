@@ -29,9 +29,9 @@ async def reassign(
 ) -> list[tuple[int, int]]:
     requests = [ReassignablePartition(partition_index=number, replicas=replicas) for number, replicas in parts]
     request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=topic, partitions=requests)])
-    answer = await client.call(request, AlterPartitionReassignmentsResponse, version)
-    assert answer.error_code == ErrorCode.NONE
-    (result,) = answer.responses
+    response = await client.call(request, AlterPartitionReassignmentsResponse, version)
+    assert response.error_code == ErrorCode.NONE
+    (result,) = response.responses
     assert all((part.error_message is None) == (part.error_code == 0) for part in result.partitions)
     return [(part.partition_index, part.error_code) for part in result.partitions]
 
@@ -66,8 +66,8 @@ async def test_nothing_is_on_the_move(client: Client) -> None:
     some = [ListPartitionReassignmentsTopics(name="orders", partition_indexes=[0])]
     for topics in (None, some):
         request = ListPartitionReassignmentsRequest(topics=topics)
-        answer = await client.call(request, ListPartitionReassignmentsResponse, 0)
-        assert (answer.error_code, answer.error_message, answer.topics) == (ErrorCode.NONE, None, [])
+        response = await client.call(request, ListPartitionReassignmentsResponse, 0)
+        assert (response.error_code, response.error_message, response.topics) == (ErrorCode.NONE, None, [])
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -83,8 +83,8 @@ async def test_there_is_one_directory_and_all_partitions_are_in_it(
             AlterReplicaLogDir(path="/etc", topics=[AlterReplicaLogDirTopic(name="orders", partitions=[0])]),
         ]
     )
-    answer = await client.call(request, AlterReplicaLogDirsResponse, version)
-    results = [(topic.topic_name, part.error_code) for topic in answer.results for part in topic.partitions]
+    response = await client.call(request, AlterReplicaLogDirsResponse, version)
+    results = [(topic.topic_name, part.error_code) for topic in response.results for part in topic.partitions]
     assert results == [
         ("orders", ErrorCode.NONE),
         ("orders", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),

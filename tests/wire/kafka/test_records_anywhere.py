@@ -73,8 +73,8 @@ async def test_every_agent_publishes_to_every_partition_and_every_agent_reads_al
     expected: Counter[bytes | None] = Counter()
     for turn, member in enumerate(team.members):
         records = to_all(f"agent{turn}", each=3)
-        answers = await member.broker.records.publish("orders", records, acks=Acks.WAL, timeout_s=PATIENT_S)
-        got = receipts(answers)
+        responses = await member.broker.records.publish("orders", records, acks=Acks.WAL, timeout_s=PATIENT_S)
+        got = receipts(responses)
         assert [receipt.partition for receipt in got] == [record.partition for record in records]
         expected.update(record.value for record in records)
         stored = await read_all(member.broker, "orders", PARTITIONS)
@@ -92,8 +92,8 @@ async def test_an_answer_that_is_lost_leads_to_a_second_try_and_not_to_a_second_
     for turn in range(5):
         member.peers.to_lose = 2
         records = [NewRecord(b"%d-%d" % (turn, number), partition=name.partition) for number in range(3)]
-        answers = await member.broker.records.publish("orders", records, acks=Acks.WAL, timeout_s=PATIENT_S)
-        assert [receipt.offset for receipt in receipts(answers)] == [turn * 3 + number for number in range(3)]
+        responses = await member.broker.records.publish("orders", records, acks=Acks.WAL, timeout_s=PATIENT_S)
+        assert [receipt.offset for receipt in receipts(responses)] == [turn * 3 + number for number in range(3)]
     assert member.peers.appends == 15
     values = list((await read_all(member.broker, "orders", PARTITIONS))[name].values())
     assert values == [b"%d-%d" % (turn, number) for turn in range(5) for number in range(3)]
@@ -121,10 +121,10 @@ async def test_whole_batches_are_forwarded_in_order_and_once(team: Team) -> None
     member, name = team.members[0], await foreign(team)
     member.peers.to_lose = 1
     batches = [a_batch(b"a", b"b"), a_batch(b"c"), a_batch(b"d", b"e")]
-    answers = await member.broker.records.publish_batches(
+    responses = await member.broker.records.publish_batches(
         name, [memoryview(bytes(each)) for each in batches], acks=Acks.WAL, timeout_s=PATIENT_S
     )
-    assert [receipt.offset for receipt in receipts(answers)] == [0, 2, 3]
+    assert [receipt.offset for receipt in receipts(responses)] == [0, 2, 3]
     assert list((await read_all(member.broker, "orders", PARTITIONS))[name].values()) == [b"a", b"b", b"c", b"d", b"e"]
 
 
@@ -135,9 +135,9 @@ async def test_many_batches_of_one_call_are_in_flight_together_and_keep_their_or
     for turn in range(turns):
         member.peers.to_lose = turn * 3
         batches = [memoryview(bytes(a_batch(b"%d-%d" % (turn, number), b"and"))) for number in range(each)]
-        answers = await records.publish_batches(name, batches, acks=Acks.WAL, timeout_s=PATIENT_S)
+        responses = await records.publish_batches(name, batches, acks=Acks.WAL, timeout_s=PATIENT_S)
         base = turn * each * 2
-        assert [receipt.offset for receipt in receipts(answers)] == [base + 2 * number for number in range(each)]
+        assert [receipt.offset for receipt in receipts(responses)] == [base + 2 * number for number in range(each)]
     values = [
         value for value in (await read_all(member.broker, "orders", PARTITIONS))[name].values() if value != b"and"
     ]
@@ -153,12 +153,12 @@ async def test_a_batch_that_is_refused_in_the_middle_of_others_holds_none_of_the
     batches[3][-1] ^= 1
     batches[7] = bytearray(a_batch(b"far ahead", timestamp_ms=2**52))
     member.peers.to_lose = losses
-    answers = await records.publish_batches(
+    responses = await records.publish_batches(
         name, [memoryview(each) for each in batches], acks=Acks.WAL, timeout_s=PATIENT_S
     )
-    assert isinstance(answers.pop(7), InvalidTimestamp)
-    assert isinstance(answers.pop(3), CorruptBatch)
-    assert [receipt.offset for receipt in receipts(answers)] == [1, 2, 3, 4, 5, 6, 7]
+    assert isinstance(responses.pop(7), InvalidTimestamp)
+    assert isinstance(responses.pop(3), CorruptBatch)
+    assert [receipt.offset for receipt in receipts(responses)] == [1, 2, 3, 4, 5, 6, 7]
     stored = (await read_all(member.broker, "orders", PARTITIONS))[name]
     assert list(stored.values()) == [b"first", b"0", b"1", b"2", b"4", b"5", b"6", b"8"]
 
@@ -174,13 +174,15 @@ async def test_records_that_need_many_batches_at_another_agent_are_in_order_with
             for number in range(200)
         ]
         member.peers.to_lose = 3
-        answers = await member.broker.records.publish("strict", records, acks=Acks.WAL, timeout_s=PATIENT_S)
-        refused = [number for number, answer in enumerate(answers) if isinstance(answer, InvalidRecord)]
+        responses = await member.broker.records.publish("strict", records, acks=Acks.WAL, timeout_s=PATIENT_S)
+        refused = [number for number, response in enumerate(responses) if isinstance(response, InvalidRecord)]
         assert refused == [7, 57, 107, 157]
-        kept = [(record, answer) for record, answer in zip(records, answers, strict=True) if record.key is not None]
+        kept = [
+            (record, response) for record, response in zip(records, responses, strict=True) if record.key is not None
+        ]
         stored = (await read_all(member.broker, "strict", PARTITIONS))[name]
         assert list(stored.values()) == [record.value for record, _ in kept]
-        assert [answer.offset for _, answer in kept if isinstance(answer, Receipt)] == list(stored)
+        assert [response.offset for _, response in kept if isinstance(response, Receipt)] == list(stored)
 
 
 async def test_a_refusal_of_another_agent_is_the_same_error_for_the_same_record(team: Team) -> None:
@@ -193,23 +195,23 @@ async def test_a_refusal_of_another_agent_is_the_same_error_for_the_same_record(
                 NewRecord(bytes(range(256)) * 2, key=b"k", partition=number),
                 NewRecord(b"c", key=b"l", partition=number),
             ]
-            answers = await member.broker.records.publish("strict", records, acks=Acks.WAL, timeout_s=PATIENT_S)
+            responses = await member.broker.records.publish("strict", records, acks=Acks.WAL, timeout_s=PATIENT_S)
             kinds = [Receipt, InvalidRecord, RecordTooLarge, Receipt]
-            assert [type(answer) for answer in answers] == kinds, answers
+            assert [type(response) for response in responses] == kinds, responses
 
 
 async def test_a_topic_made_at_one_agent_can_be_written_at_once_through_another(team: Team) -> None:
     for member in team.members:
         name = f"fresh-{member.address.port}"
-        answers = await member.broker.records.publish(name, [NewRecord(b"a")], acks=Acks.WAL, timeout_s=PATIENT_S)
-        assert [receipt.offset for receipt in receipts(answers)] == [0]
+        responses = await member.broker.records.publish(name, [NewRecord(b"a")], acks=Acks.WAL, timeout_s=PATIENT_S)
+        assert [receipt.offset for receipt in receipts(responses)] == [0]
 
 
 async def test_buffered_is_answered_without_an_offset_where_another_agent_leads_and_arrives(team: Team) -> None:
     member, name = team.members[0], await foreign(team)
     record = NewRecord(b"a", partition=name.partition)
-    answers = await member.broker.records.publish("orders", [record], acks=Acks.BUFFERED, timeout_s=PATIENT_S)
-    assert [receipt.offset for receipt in receipts(answers)] == [None]
+    responses = await member.broker.records.publish("orders", [record], acks=Acks.BUFFERED, timeout_s=PATIENT_S)
+    assert [receipt.offset for receipt in receipts(responses)] == [None]
     requests = [PartitionFetch(name, 0, MANY_BYTES)]
     (got,) = await member.broker.records.read(requests, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=PATIENT_S)
     assert [each.value for each in records_of(got.records)] == [b"a"]
@@ -222,8 +224,8 @@ async def test_stored_at_another_agent_is_flushed_soon_and_looked_for_once_for_a
 
     async def publish(number: int) -> int:
         record = NewRecord(b"%d" % number, partition=name.partition)
-        answers = await member.broker.records.publish("orders", [record], acks=Acks.STORED, timeout_s=PATIENT_S)
-        (receipt,) = receipts(answers)
+        responses = await member.broker.records.publish("orders", [record], acks=Acks.STORED, timeout_s=PATIENT_S)
+        (receipt,) = receipts(responses)
         assert receipt.offset is not None
         return receipt.offset
 
@@ -257,7 +259,7 @@ async def test_a_key_is_the_same_key_at_every_agent(team: Team) -> None:
         answers = await member.broker.records.publish(
             "orders", to_all("other", each=2), acks=Acks.WAL, idempotency_key="payment-7", timeout_s=PATIENT_S
         )
-        assert all(isinstance(answer, IdempotencyKeyReused) for answer in answers), answers
+        assert all(isinstance(response, IdempotencyKeyReused) for response in answers), answers
 
 
 # --- reading

@@ -53,14 +53,14 @@ async def publish_around(
     async def publisher(number: int) -> None:
         for turn in range(BEFORE + AFTER):
             records = [NewRecord(b"%d/%d/%d" % (number, turn, each), partition=each) for each in range(PARTITIONS)]
-            answers = await team.members[0].broker.records.publish(
+            responses = await team.members[0].broker.records.publish(
                 "orders",
                 records,
                 acks=acks,
                 idempotency_key=f"{number}/{turn}" if keyed else None,
                 timeout_s=PATIENT_S,
             )
-            results.extend(zip(records, answers, strict=True))
+            results.extend(zip(records, responses, strict=True))
             if len(results) >= PUBLISHERS * BEFORE * PARTITIONS:
                 under_way.set()
 
@@ -75,10 +75,10 @@ async def publish_around(
 async def check_once(team: Team, told: Told) -> None:
     """Every receipt's record is at its offset, and nothing is stored twice."""
     result = await read_all(team.members[0].broker, "orders", PARTITIONS)
-    for record, answer in told:
-        if isinstance(answer, Receipt):
-            assert answer.offset is not None
-            assert result[TopicPartition("orders", answer.partition)][answer.offset] == record.value
+    for record, response in told:
+        if isinstance(response, Receipt):
+            assert response.offset is not None
+            assert result[TopicPartition("orders", response.partition)][response.offset] == record.value
     counted = Counter(value for values in result.values() for value in values.values())
     assert {value: count for value, count in counted.items() if count > 1} == {}
     assert set(counted) <= {record.value for record, _ in told}
@@ -90,7 +90,7 @@ async def test_what_is_published_through_a_leader_that_goes_is_stored_once_and_n
 ) -> None:
     assert await team.led_by(team.members[1], "orders"), "nobody to lose"
     result = await publish_around(team, event)
-    assert [answer for _, answer in result if not isinstance(answer, Receipt)] == []
+    assert [response for _, response in result if not isinstance(response, Receipt)] == []
     assert len(result) == PUBLISHERS * (BEFORE + AFTER) * PARTITIONS
     await check_once(team, result)
     assert team.members[0].peers.appends > 0
@@ -104,10 +104,10 @@ async def test_whole_batches_in_flight_to_a_leader_that_dies_are_stored_once_and
         for turn in range(turns):
             values = [b"%d/%d/%d" % (name.partition, turn, number) for number in range(each)]
             batches = [memoryview(bytes(a_batch(value))) for value in values]
-            answers = await team.members[0].broker.records.publish_batches(
+            responses = await team.members[0].broker.records.publish_batches(
                 name, batches, acks=Acks.WAL, timeout_s=PATIENT_S
             )
-            results.extend((NewRecord(value), answer) for value, answer in zip(values, answers, strict=True))
+            results.extend((NewRecord(value), response) for value, response in zip(values, responses, strict=True))
             if turn == turns // 3:
                 under_way.set()
 
@@ -122,14 +122,14 @@ async def test_whole_batches_in_flight_to_a_leader_that_dies_are_stored_once_and
     for name in await team.led_by(team.members[2], "orders"):
         expected = [b"%d/%d/%d" % (name.partition, t, n) for t in range(turns) for n in range(each)]
         assert list(result[name].values()) == expected
-    errors = [answer for _, answer in results if not isinstance(answer, Receipt)]
+    errors = [response for _, response in results if not isinstance(response, Receipt)]
     assert errors == []
 
 
 async def test_answers_lost_on_top_of_a_dead_leader_store_nothing_twice(team: Team) -> None:
     team.members[0].peers.to_lose = 100
     result = await publish_around(team, kill)
-    assert [answer for _, answer in result if not isinstance(answer, Receipt)] == []
+    assert [response for _, response in result if not isinstance(response, Receipt)] == []
     assert team.members[0].peers.to_lose == 0
     await check_once(team, result)
 
@@ -141,27 +141,27 @@ async def test_a_key_is_recognised_by_whoever_leads_after_its_leader_died(team: 
     for number in range(PUBLISHERS):
         for turn in range(BEFORE + AFTER):
             records = [NewRecord(b"%d/%d/%d" % (number, turn, each), partition=each) for each in range(PARTITIONS)]
-            before = {record.value: answer for record, answer in result}
-            answers = receipts(
+            before = {record.value: response for record, response in result}
+            responses = receipts(
                 await again.publish(
                     "orders", records, acks=Acks.WAL, idempotency_key=f"{number}/{turn}", timeout_s=PATIENT_S
                 )
             )
             expected = receipts([before[record.value] for record in records])
-            assert [answer[:2] for answer in answers] == [answer[:2] for answer in expected]
+            assert [response[:2] for response in responses] == [response[:2] for response in expected]
     await check_once(team, result)
 
 
 async def test_stored_holds_after_the_leader_died_while_it_was_waited_for(team: Team) -> None:
     result = await publish_around(team, kill, acks=Acks.STORED)
-    assert [answer for _, answer in result if not isinstance(answer, Receipt)] == []
+    assert [response for _, response in result if not isinstance(response, Receipt)] == []
     await check_once(team, result)
     topic = await team.members[0].broker.topic("orders")
     flushed = {each.partition.partition: each.flushed_end for each in await team.metadata.partitions([topic.topic_id])}
-    for _, answer in result:
-        assert isinstance(answer, Receipt)
-        assert answer.offset is not None
-        assert answer.offset < flushed[answer.partition]
+    for _, response in result:
+        assert isinstance(response, Receipt)
+        assert response.offset is not None
+        assert response.offset < flushed[response.partition]
 
 
 @pytest.mark.parametrize("event", [kill, leave])
@@ -195,8 +195,8 @@ async def test_a_deadline_that_ends_before_the_next_leader_is_there_is_an_error_
     lost = (await team.led_by(team.members[1], "orders"))[0]
     await team.members[1].kill()
     record = NewRecord(b"late", partition=lost.partition)
-    (answer,) = await team.members[0].broker.records.publish("orders", [record], acks=Acks.WAL, timeout_s=0.2)
-    assert isinstance(answer, Unavailable)
+    (response,) = await team.members[0].broker.records.publish("orders", [record], acks=Acks.WAL, timeout_s=0.2)
+    assert isinstance(response, Unavailable)
 
 
 async def test_offsets_and_groups_are_told_by_whoever_has_them_after_an_agent_died(team: Team) -> None:

@@ -82,8 +82,8 @@ async def test_records_go_through_any_agent_while_one_leaves(agents: list[Agent]
         for turn in range(TURNS):
             values = [b"%d/%d/%d" % (number, turn, each) for each in range(PARTITIONS)]
             records = [NewRecord(value, partition=each) for each, value in enumerate(values)]
-            answers = await agent.broker.records.publish("orders", records, acks=Acks.WAL, timeout_s=PATIENT_S)
-            result.update((value, got[:2]) for value, got in zip(values, receipts(answers), strict=True))
+            responses = await agent.broker.records.publish("orders", records, acks=Acks.WAL, timeout_s=PATIENT_S)
+            result.update((value, got[:2]) for value, got in zip(values, receipts(responses), strict=True))
             if turn == TURNS // 3:
                 under_way.set()
 

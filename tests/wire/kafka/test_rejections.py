@@ -40,10 +40,10 @@ def produced(*codes: int) -> ProduceResponse:
         MetadataResponse(topics=[MetadataResponseTopic(error_code=3, name="t")]),
         ApiVersionsResponse(error_code=35),
     ],
-    ids=lambda answer: type(answer).__name__,
+    ids=lambda response: type(response).__name__,
 )
-def test_an_answer_of_nothing_but_errors_is_a_refusal(answer: Response) -> None:
-    assert is_rejection(answer)
+def test_an_answer_of_nothing_but_errors_is_a_refusal(response: Response) -> None:
+    assert is_rejection(response)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_an_answer_of_nothing_but_errors_is_a_refusal(answer: Response) -> None:
         MetadataResponse(topics=[MetadataResponseTopic(error_code=3, name="t"), MetadataResponseTopic(name="u")]),
         ApiVersionsResponse(),
     ],
-    ids=lambda answer: type(answer).__name__,
+    ids=lambda response: type(response).__name__,
 )
-def test_an_answer_in_which_anything_succeeded_is_none(answer: Response) -> None:
-    assert not is_rejection(answer)
+def test_an_answer_in_which_anything_succeeded_is_none(response: Response) -> None:
+    assert not is_rejection(response)

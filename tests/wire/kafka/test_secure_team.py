@@ -15,8 +15,8 @@ async def test_agents_log_in_at_each_other_and_forward() -> None:
         await team.topic("orders", PARTITIONS)
         for member in team.members:
             records = [NewRecord(b"v", partition=number) for number in range(PARTITIONS)]
-            answers = await member.broker.records.publish("orders", records, acks=Acks.STORED, timeout_s=20)
-            assert {each.partition for each in receipts(answers)} == set(range(PARTITIONS))
+            responses = await member.broker.records.publish("orders", records, acks=Acks.STORED, timeout_s=20)
+            assert {each.partition for each in receipts(responses)} == set(range(PARTITIONS))
         logged_in = [each.caller.principal.kind for member in team.members for each in member.server.connections]
         assert logged_in
         assert set(logged_in) == {"Agent"}

@@ -62,11 +62,11 @@ async def test_there_are_no_delegation_tokens(client: Client, version: int) -> N
 
 async def described(client: Client, users: list[str] | None) -> list[tuple[str, int]]:
     names = None if users is None else [UserName(name=name) for name in users]
-    answer = await client.call(
+    response = await client.call(
         DescribeUserScramCredentialsRequest(users=names), DescribeUserScramCredentialsResponse, 0
     )
-    assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)
-    return [(result.user, result.error_code) for result in answer.results]
+    assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
+    return [(result.user, result.error_code) for result in response.results]
 
 
 async def test_nobody_has_credentials(client: Client) -> None:
@@ -97,8 +97,8 @@ async def test_credentials_are_changed_user_by_user(client: Client) -> None:
         ],
         upsertions=[added("bob"), added("carol"), added("carol", mechanism=2), added(""), added("dan", 9), few("eve")],
     )
-    answer = await client.call(request, AlterUserScramCredentialsResponse, 0)
-    assert {result.user: result.error_code for result in answer.results} == {
+    response = await client.call(request, AlterUserScramCredentialsResponse, 0)
+    assert {result.user: result.error_code for result in response.results} == {
         "ann": ErrorCode.RESOURCE_NOT_FOUND,
         "bob": ErrorCode.DUPLICATE_RESOURCE,
         "carol": ErrorCode.NONE,
@@ -106,7 +106,7 @@ async def test_credentials_are_changed_user_by_user(client: Client) -> None:
         "dan": ErrorCode.UNSUPPORTED_SASL_MECHANISM,
         "eve": ErrorCode.UNACCEPTABLE_CREDENTIAL,
     }
-    assert not any("secret" in (result.error_message or "") for result in answer.results)
+    assert not any("secret" in (result.error_message or "") for result in response.results)
     assert await described(client, None) == [("carol", ErrorCode.NONE)]
     gone = AlterUserScramCredentialsRequest(
         deletions=[ScramCredentialDeletion(name="carol", mechanism=mechanism) for mechanism in (1, 2)]

@@ -166,8 +166,8 @@ async def led_and_written(pair: Pair, topic: str = "orders") -> dict[int, int]:
     await pair.second.broker.catalog.reload()
     result = await leaders(pair.first.client, topic)
     for number, node in result.items():
-        (answer,) = await produce(pair.of(node).client, topic, (number, a_batch(b"a")))
-        assert answer.error_code == ErrorCode.NONE
+        (response,) = await produce(pair.of(node).client, topic, (number, a_batch(b"a")))
+        assert response.error_code == ErrorCode.NONE
     assert set(result.values()) == {pair.first.node, pair.second.node}
     return result
 
@@ -186,20 +186,20 @@ async def reassign(client: Client, *parts: tuple[int, list[int] | None], may_cha
         topics=[ReassignableTopic(name="orders", partitions=requests)],
         allow_replication_factor_change=may_change_factor,
     )
-    answer = await client.call(request, AlterPartitionReassignmentsResponse, 1)
-    assert answer.error_code == ErrorCode.NONE
-    return [part.error_code for part in answer.responses[0].partitions]
+    response = await client.call(request, AlterPartitionReassignmentsResponse, 1)
+    assert response.error_code == ErrorCode.NONE
+    return [part.error_code for part in response.responses[0].partitions]
 
 
 async def on_the_move(client: Client, *numbers: int) -> list[tuple[int, list[int], list[int]]]:
     requests = [ListPartitionReassignmentsTopics(name="orders", partition_indexes=list(numbers))] if numbers else None
-    answer = await client.call(
+    response = await client.call(
         ListPartitionReassignmentsRequest(topics=requests), ListPartitionReassignmentsResponse, 0
     )
-    assert answer.error_code == ErrorCode.NONE
+    assert response.error_code == ErrorCode.NONE
     return [
         (part.partition_index, part.adding_replicas, part.removing_replicas)
-        for topic in answer.topics
+        for topic in response.topics
         for part in topic.partitions
     ]
 
@@ -227,8 +227,8 @@ async def test_a_partition_moves_to_the_agent_it_is_given_to_and_stays_there(pai
     target = pair.other(node)
     assert await reassign(pair.first.client, (number, [target])) == [ErrorCode.NONE]
     await until_led(pair, number, target)
-    (answer,) = await produce(pair.of(target).client, "orders", (number, a_batch(b"b")))
-    assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 1)
+    (response,) = await produce(pair.of(target).client, "orders", (number, a_batch(b"b")))
+    assert (response.error_code, response.base_offset) == (ErrorCode.NONE, 1)
     assert await on_the_move(pair.second.client) == []
 
 
@@ -313,8 +313,8 @@ async def test_a_move_is_told_while_it_lasts_and_can_be_cancelled(pair: Pair, mo
 async def elect(client: Client, *numbers: int, kind: int = 0) -> list[int]:
     requests = [TopicPartitions(topic="orders", partitions=list(numbers))] if numbers else None
     request = ElectLeadersRequest(election_type=kind, topic_partitions=requests, timeout_ms=1000)
-    answer = await client.call(request, ElectLeadersResponse, 2)
-    return [part.error_code for topic in answer.replica_election_results for part in topic.partition_result]
+    response = await client.call(request, ElectLeadersResponse, 2)
+    return [part.error_code for topic in response.replica_election_results for part in topic.partition_result]
 
 
 async def test_trouble_of_the_metadata_store_is_told_and_nothing_moves(
@@ -328,8 +328,8 @@ async def test_trouble_of_the_metadata_store_is_told_and_nothing_moves(
     monkeypatch.setattr(pair.metadata, "pin_partitions", fail)
     requests = [ReassignableTopic(name="orders", partitions=[ReassignablePartition(partition_index=0, replicas=[1])])]
     request = AlterPartitionReassignmentsRequest(topics=requests)
-    answer = await pair.first.client.call(request, AlterPartitionReassignmentsResponse, 1)
-    assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    response = await pair.first.client.call(request, AlterPartitionReassignmentsResponse, 1)
+    assert response.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     monkeypatch.setattr(pair.metadata, "membership", fail)
     listed = await pair.first.client.call(ListPartitionReassignmentsRequest(), ListPartitionReassignmentsResponse, 0)
     assert listed.error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -392,11 +392,11 @@ async def test_sizes_of_all_agents_add_up(pair: Pair) -> None:
         assert all(size == len(a_batch(b"a")) for size in parts.values())
     await create_topic(pair.first.client, "clicks", partitions=2)
     request = DescribeLogDirsRequest(topics=None)
-    answers = [await each.client.call(request, DescribeLogDirsResponse, 4) for each in (pair.first, pair.second)]
+    responses = [await each.client.call(request, DescribeLogDirsResponse, 4) for each in (pair.first, pair.second)]
     clicks = [
         part.partition_index
-        for answer in answers
-        for topic in answer.results[0].topics
+        for response in responses
+        for topic in response.results[0].topics
         if topic.name == "clicks"
         for part in topic.partitions
     ]
@@ -405,8 +405,8 @@ async def test_sizes_of_all_agents_add_up(pair: Pair) -> None:
 
 async def test_all_agents_have_settings_and_each_tells_its_own(pair: Pair) -> None:
     request = ListConfigResourcesRequest(resource_types=[BROKER])
-    answer = await pair.first.client.call(request, ListConfigResourcesResponse, 1)
-    assert [each.resource_name for each in answer.config_resources] == ["1", "2"]
+    response = await pair.first.client.call(request, ListConfigResourcesResponse, 1)
+    assert [each.resource_name for each in response.config_resources] == ["1", "2"]
     both = [DescribeConfigsResource(resource_type=BROKER, resource_name=name, configuration_keys=None) for name in "12"]
     result = await pair.second.client.call(DescribeConfigsRequest(resources=both), DescribeConfigsResponse, 4)
     assert [each.error_code for each in result.results] == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
@@ -435,13 +435,13 @@ async def test_groups_are_told_by_their_coordinators_alone(pair: Pair) -> None:
 
 
 async def described(client: Client, group: str) -> int:
-    answer = await client.call(DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse, 5)
-    return answer.groups[0].error_code
+    response = await client.call(DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse, 5)
+    return response.groups[0].error_code
 
 
 async def deleted(client: Client, group: str) -> int:
-    answer = await client.call(DeleteGroupsRequest(groups_names=[group]), DeleteGroupsResponse, 2)
-    return answer.results[0].error_code
+    response = await client.call(DeleteGroupsRequest(groups_names=[group]), DeleteGroupsResponse, 2)
+    return response.results[0].error_code
 
 
 async def offset_deleted(client: Client, group: str) -> int:

@@ -40,14 +40,14 @@ async def test_answers_that_nobody_takes_have_a_limit_together(served: Served) -
     for _ in range(BATCHES):
         await produce(producer, "orders", (0, a_batch(value)))
     everything = fetch_request("orders", (0, 0), max_bytes=1 << 30, partition_max_bytes=1 << 30)
-    answers = served.broker.reader.answers
+    responses = served.broker.reader.response_budget
 
     slow = [await served.client() for _ in range(SLOW)]
     for each in slow:
         each.writer.transport.pause_reading()  # type: ignore[attr-defined]
         await each.send(everything, 12)
     await until(lambda: served.counted("streamhouse_kafka_request_seconds_count", api="Fetch") == SLOW)
-    assert 0 < answers.held_bytes <= LIMIT_BYTES
+    assert 0 < responses.held_bytes <= LIMIT_BYTES
     assert served.counted("streamhouse_kafka_sent_bytes_total") < LIMIT_BYTES + SLOW * SOCKETS_BYTES
 
     quick, offset = await served.client(), 0
@@ -57,7 +57,7 @@ async def test_answers_that_nobody_takes_have_a_limit_together(served: Served) -
     for each in slow:
         each.writer.transport.resume_reading()  # type: ignore[attr-defined]
         await each.receive(FetchResponse, 12)
-    await until(lambda: answers.held_bytes == 0)
+    await until(lambda: responses.held_bytes == 0)
 
 
 async def test_a_slow_reader_that_hangs_up_holds_nothing(served: Served) -> None:
@@ -68,6 +68,6 @@ async def test_a_slow_reader_that_hangs_up_holds_nothing(served: Served) -> None
     slow = await served.client()
     slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
     await slow.send(fetch_request("orders", (0, 0), max_bytes=1 << 30, partition_max_bytes=1 << 30), 12)
-    await until(lambda: served.broker.reader.answers.held_bytes > 0)
+    await until(lambda: served.broker.reader.response_budget.held_bytes > 0)
     slow.writer.transport.abort()
-    await until(lambda: served.broker.reader.answers.held_bytes == 0)
+    await until(lambda: served.broker.reader.response_budget.held_bytes == 0)

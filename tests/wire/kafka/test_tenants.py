@@ -191,9 +191,9 @@ async def commit(client: Client, group: str, *, offset: int) -> None:
 
 async def begin_transaction(client: Client, transactional_id: str) -> int:
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
-    answer = await client.call(request, InitProducerIdResponse, 4)
-    assert answer.error_code == ErrorCode.NONE
-    return answer.producer_id
+    response = await client.call(request, InitProducerIdResponse, 4)
+    assert response.error_code == ErrorCode.NONE
+    return response.producer_id
 
 
 # --- each API -------------------------------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ async def snapshot(broker: Broker, *, authorization: str) -> Any:
 async def test_a_tenant_can_not_tell_whether_there_is_another(
     tmp_path: Path, api: Api, version: int, authorization: str, *, is_populated: bool
 ) -> None:
-    answers = []
+    responses = []
     for name in ("alone", "beside"):
         async with a_cluster(tmp_path / name, authorization=authorization) as cluster:
             topic_id, before = uuid4(), None
@@ -339,13 +339,13 @@ async def test_a_tenant_can_not_tell_whether_there_is_another(
             if is_populated:
                 await populate(client, authorization=authorization, partitions=1)
             request = build(api.request, api, version, topic_id)
-            answer = await call(client, request, version)
-            assert "acme" not in repr(answer)
-            assert "beta~" not in repr(answer)  # a lone "~" may be a byte of a checksum
-            answers.append(shape(answer))
+            response = await call(client, request, version)
+            assert "acme" not in repr(response)
+            assert "beta~" not in repr(response)  # a lone "~" may be a byte of a checksum
+            responses.append(shape(response))
             if before is not None:
                 assert await snapshot(cluster.broker, authorization=authorization) == before
-    assert answers[0] == answers[1]
+    assert responses[0] == responses[1]
 
 
 # --- what clients might guess ---------------------------------------------------------------------------------------
@@ -377,9 +377,9 @@ async def test_a_name_with_a_tenant_in_it_is_no_topic_for_a_tenant(cluster: Clus
     acme, beta = await cluster.client("ACME"), await cluster.client("BETA")
     await create_topic(acme, TOPIC)
     named = [MetadataRequestTopic(name=guess)]
-    answer = await beta.call(MetadataRequest(topics=named, allow_auto_topic_creation=True), MetadataResponse, 9)
-    assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert answer.topics[0].name == guess
+    response = await beta.call(MetadataRequest(topics=named, allow_auto_topic_creation=True), MetadataResponse, 9)
+    assert response.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert response.topics[0].name == guess
 
 
 async def test_the_topic_id_of_another_tenant_is_unknown(cluster: Cluster) -> None:
@@ -390,8 +390,8 @@ async def test_the_topic_id_of_another_tenant_is_unknown(cluster: Cluster) -> No
     (part,) = await fetch(beta, fetch_request("", (0, 0), topic_id=topic_id), 13)
     assert part.error_code == ErrorCode.UNKNOWN_TOPIC_ID
     assert not part.records
-    answer = await beta.call(produce_request("", (0, a_batch(b"v")), topic_id=topic_id), ProduceResponse, 13)
-    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    response = await beta.call(produce_request("", (0, a_batch(b"v")), topic_id=topic_id), ProduceResponse, 13)
+    assert response.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
     (part,) = await fetch(acme, fetch_request("", (0, 0), topic_id=topic_id), 13)
     assert part.high_watermark == 1
 
@@ -416,8 +416,8 @@ async def test_a_client_of_a_tenant_is_no_agent_whatever_it_says(cluster: Cluste
     acme = await cluster.client("ACME")
     await create_topic(acme, TOPIC)
     request = build(APIS[27].request, APIS[27], 1, uuid4())
-    answer = await call(acme, request, 1)
-    assert ErrorCode.CLUSTER_AUTHORIZATION_FAILED in set(codes_in(answer))
+    response = await call(acme, request, 1)
+    assert ErrorCode.CLUSTER_AUTHORIZATION_FAILED in set(codes_in(response))
 
 
 @pytest.mark.parametrize("key", REFUSED)
@@ -483,8 +483,8 @@ async def test_a_user_is_in_the_tenant_that_its_name_or_its_listener_tells(
     ):
         client = await cluster.client(listener)
         assert await log_in(client, user) == ErrorCode.NONE
-        answer = await client.call(MetadataRequest(topics=None), MetadataResponse, 9)
-        assert [each.name for each in answer.topics if not (each.name or "").startswith("__")] == topics
+        response = await client.call(MetadataRequest(topics=None), MetadataResponse, 9)
+        assert [each.name for each in response.topics if not (each.name or "").startswith("__")] == topics
     for user in ("acme~alice", "beta~alice", "carol", "~alice"):
         assert await log_in(await cluster.client("ACMELOGIN"), user) == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert failed == ["acme~acme~alice", "acme~beta~alice", "acme~carol", "acme~~alice"]
@@ -505,15 +505,15 @@ async def test_credentials_of_others_are_refused_on_the_listener_of_a_tenant(clu
     for user, text in texts.items():
         client = await cluster.client("ACMELOGIN")
         await handshake(client, "OAUTHBEARER")
-        answer = await authenticate(client, f"n,,\x01auth=Bearer {text}\x01\x01".encode())
-        outcomes[user] = not answer.error_code and not answer.auth_bytes
+        response = await authenticate(client, f"n,,\x01auth=Bearer {text}\x01\x01".encode())
+        outcomes[user] = not response.error_code and not response.auth_bytes
     assert outcomes == {"acme~alice": True, "beta~alice": False, "carol": False, "agent": False, "worker": False}
 
 
 async def test_nobody_makes_tokens_for_who_has_not_logged_in(cluster: Cluster) -> None:
     acme = await cluster.client("ACME")
-    answer = await call(acme, build(APIS[38].request, APIS[38], 3, uuid4()), 3)
-    assert answer.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    response = await call(acme, build(APIS[38].request, APIS[38], 3, uuid4()), 3)
+    assert response.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
 
 async def test_groups_that_a_token_claims_are_the_tenants(cluster: Cluster) -> None:
@@ -552,8 +552,8 @@ async def test_rules_of_a_tenant_are_about_nothing_else(tmp_path: Path) -> None:
         for user in ("acme~bob", "beta~bob"):
             client = await cluster.client("LOGIN")
             assert await by_plain(client, user) == ErrorCode.NONE
-            answer = await client.call(MetadataRequest(topics=None), MetadataResponse, 9)
-            seen[user] = [topic.name for topic in answer.topics]
+            response = await client.call(MetadataRequest(topics=None), MetadataResponse, 9)
+            seen[user] = [topic.name for topic in response.topics]
         assert seen == {"acme~bob": [TOPIC], "beta~bob": []}
         all_rules = DescribeAclsRequest(
             resource_type_filter=2,
@@ -581,8 +581,8 @@ async def test_a_tenants_limit_holds_for_its_own_clients_only(cluster: Cluster) 
         await create_topic(client, TOPIC)
     waits = []
     for client in (acme, beta):
-        answer = await client.call(produce_request(TOPIC, (0, a_batch(b"v" * 1000))), ProduceResponse, 9)
-        waits.append(answer.throttle_time_ms)
+        response = await client.call(produce_request(TOPIC, (0, a_batch(b"v" * 1000))), ProduceResponse, 9)
+        waits.append(response.throttle_time_ms)
     assert waits[0] > 0
     assert waits[1] == 0
 
@@ -591,8 +591,8 @@ async def test_addresses_have_no_limits_of_a_tenant(cluster: Cluster) -> None:
     acme = await cluster.client("ACME")
     named = [EntityData(entity_type="ip", entity_name="127.0.0.1")]
     ops = [OpData(key="connection_creation_rate", value=1.0)]
-    answer = await call(acme, AlterClientQuotasRequest(entries=[RequestEntryData(entity=named, ops=ops)]), 1)
-    assert answer.entries[0].error_code == ErrorCode.INVALID_REQUEST
+    response = await call(acme, AlterClientQuotasRequest(entries=[RequestEntryData(entity=named, ops=ops)]), 1)
+    assert response.entries[0].error_code == ErrorCode.INVALID_REQUEST
 
 
 # --- the settings and the table of fields ---------------------------------------------------------------------------

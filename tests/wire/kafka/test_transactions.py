@@ -69,8 +69,8 @@ async def latest(client: Client, topic: str, *, level: int, timestamp: int = -1)
     request = ListOffsetsRequest(
         replica_id=-1, isolation_level=level, topics=[ListOffsetsTopic(name=topic, partitions=[part])]
     )
-    answer = await client.call(request, ListOffsetsResponse, 7)
-    (result,) = answer.topics[0].partitions
+    response = await client.call(request, ListOffsetsResponse, 7)
+    (result,) = response.topics[0].partitions
     assert result.error_code == ErrorCode.NONE
     return result.offset
 
@@ -162,7 +162,7 @@ async def test_partitions_are_added_all_or_none(client: Client, orders: str, ver
 async def many(
     client: Client, *asked: tuple[Transactional, str, Sequence[int]], verify: bool = False, version: int = 5
 ) -> list[list[int]]:
-    answer = await client.call(
+    response = await client.call(
         AddPartitionsToTxnRequest(
             transactions=[
                 AddPartitionsToTxnTransaction(
@@ -180,7 +180,7 @@ async def many(
     )
     return [
         [part.partition_error_code for topic in each.topic_results for part in topic.results_by_partition]
-        for each in answer.results_by_transaction
+        for each in response.results_by_transaction
     ]
 
 
@@ -362,8 +362,8 @@ async def test_an_id_that_is_not_the_transactional_ids_is_no_mapping(client: Cli
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 2**31 - 1])
 async def test_impossible_timeouts_are_refused(client: Client, timeout_ms: int) -> None:
-    answer = await init(client, "payments", timeout_ms=timeout_ms)
-    assert (answer.error_code, answer.producer_id) == (ErrorCode.INVALID_TRANSACTION_TIMEOUT, -1)
+    response = await init(client, "payments", timeout_ms=timeout_ms)
+    assert (response.error_code, response.producer_id) == (ErrorCode.INVALID_TRANSACTION_TIMEOUT, -1)
 
 
 async def test_nobody_has_the_empty_transactional_id(client: Client, orders: str) -> None:

@@ -46,8 +46,8 @@ async def listed(client: Client, *, version: int = 2, **filters: object) -> List
 
 async def producers(client: Client, topic: str) -> list[ProducerState]:
     request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
-    answer = await client.call(request, DescribeProducersResponse, 0)
-    return answer.topics[0].partitions[0].active_producers
+    response = await client.call(request, DescribeProducersResponse, 0)
+    return response.topics[0].partitions[0].active_producers
 
 
 async def test_every_agent_says_who_coordinates_a_transactional_id(served: Served, client: Client) -> None:
@@ -77,8 +77,8 @@ async def test_a_transaction_is_described_with_its_partitions_while_it_is_under_
 
 async def test_ids_that_nobody_has_are_told_one_by_one(client: Client) -> None:
     await Transactional.begin(client)
-    answer = await describe(client, "nobody", "payments", "")
-    assert {each.transactional_id: each.error_code for each in answer} == {
+    response = await describe(client, "nobody", "payments", "")
+    assert {each.transactional_id: each.error_code for each in response} == {
         "nobody": ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
         "payments": ErrorCode.NONE,
         "": ErrorCode.INVALID_REQUEST,
@@ -90,9 +90,9 @@ async def test_lists_are_filtered_by_state_producer_duration_and_pattern(client:
     await second.add(orders, 0)
 
     async def names(version: int = 2, **filters: object) -> list[str]:
-        answer = await listed(client, version=version, **filters)
-        assert answer.error_code == ErrorCode.NONE
-        return [each.transactional_id for each in answer.transaction_states]
+        response = await listed(client, version=version, **filters)
+        assert response.error_code == ErrorCode.NONE
+        return [each.transactional_id for each in response.transaction_states]
 
     assert await names(version=0) == ["first", "second"]
     assert await names(state_filters=["Ongoing"]) == ["second"]
@@ -105,25 +105,25 @@ async def test_lists_are_filtered_by_state_producer_duration_and_pattern(client:
 
 async def test_states_that_there_are_not_are_told_back(client: Client) -> None:
     await Transactional.begin(client)
-    answer = await listed(client, state_filters=["Sleepy"])
-    assert (answer.unknown_state_filters, answer.transaction_states) == (["Sleepy"], [])
-    answer = await listed(client, state_filters=["Sleepy", "Empty"])
-    assert (answer.unknown_state_filters, len(answer.transaction_states)) == (["Sleepy"], 1)
+    response = await listed(client, state_filters=["Sleepy"])
+    assert (response.unknown_state_filters, response.transaction_states) == (["Sleepy"], [])
+    response = await listed(client, state_filters=["Sleepy", "Empty"])
+    assert (response.unknown_state_filters, len(response.transaction_states)) == (["Sleepy"], 1)
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a", "(?=a)a", "x" * 2000])
 async def test_expressions_that_make_no_sense_or_could_keep_an_agent_busy_are_refused(
     client: Client, pattern: str
 ) -> None:
-    answer = await listed(client, transactional_id_pattern=pattern)
-    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    response = await listed(client, transactional_id_pattern=pattern)
+    assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 async def test_a_hostile_expression_takes_no_longer_than_another(client: Client) -> None:
     await Transactional.begin(client, "a" * 200)
     async with asyncio.timeout(PATIENCE_S):
-        answer = await listed(client, transactional_id_pattern="(a+)+b")
-    assert (answer.error_code, answer.transaction_states) == (ErrorCode.NONE, [])
+        response = await listed(client, transactional_id_pattern="(a+)+b")
+    assert (response.error_code, response.transaction_states) == (ErrorCode.NONE, [])
 
 
 async def test_a_partition_tells_which_transactions_are_open_and_an_administrator_ends_one_that_hangs(
@@ -149,8 +149,8 @@ async def test_a_partition_tells_which_transactions_are_open_and_an_administrato
             )
         ]
     )
-    answer = await client.call(request, WriteTxnMarkersResponse, 1)
-    assert answer.markers[0].topics[0].partitions[0].error_code == ErrorCode.NONE
+    response = await client.call(request, WriteTxnMarkersResponse, 1)
+    assert response.markers[0].topics[0].partitions[0].error_code == ErrorCode.NONE
     (after,) = await producers(client, orders)
     assert after.current_txn_start_offset == -1
     (part,) = await fetch(client, fetch_request(orders, (0, 0), isolation_level=1))
@@ -173,6 +173,6 @@ async def test_markers_for_partitions_that_there_are_not_are_refused_one_by_one(
             )
         ]
     )
-    answer = await client.call(request, WriteTxnMarkersResponse, 2)
-    codes = [part.error_code for topic in answer.markers[0].topics for part in topic.partitions]
+    response = await client.call(request, WriteTxnMarkersResponse, 2)
+    codes = [part.error_code for topic in response.markers[0].topics for part in topic.partitions]
     assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]

@@ -39,8 +39,10 @@ async def committed(client: Client, topic: str, *, stable: bool, version: int = 
     group = OffsetFetchRequestGroup(
         group_id="readers", topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
     )
-    answer = await client.call(OffsetFetchRequest(groups=[group], require_stable=stable), OffsetFetchResponse, version)
-    part = answer.groups[0].topics[0].partitions[0]
+    response = await client.call(
+        OffsetFetchRequest(groups=[group], require_stable=stable), OffsetFetchResponse, version
+    )
+    part = response.groups[0].topics[0].partitions[0]
     return part.committed_offset, part.error_code
 
 
@@ -79,8 +81,8 @@ async def test_topics_may_be_named_by_id(client: Client, served: Served, orders:
         producer_epoch=producer.epoch,
         topics=[TxnOffsetCommitRequestTopic(topic_id=topic_id, partitions=[part])],
     )
-    answer = await client.call(request, TxnOffsetCommitResponse, 6)
-    assert (answer.topics[0].topic_id, answer.topics[0].partitions[0].error_code) == (topic_id, ErrorCode.NONE)
+    response = await client.call(request, TxnOffsetCommitResponse, 6)
+    assert (response.topics[0].topic_id, response.topics[0].partitions[0].error_code) == (topic_id, ErrorCode.NONE)
     await producer.end(commit=True, version=NEW)
     assert await committed(client, orders, stable=True) == (7, ErrorCode.NONE)
 

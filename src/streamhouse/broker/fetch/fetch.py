@@ -111,7 +111,7 @@ class Fetcher:
     ) -> tuple[list[FetchResult], bool]:
         """Fetch without waiting; also returns whether the memory limit of all responses together has cut it."""
         results: list[FetchResult] = []
-        responses = self._reader.answers
+        responses = self._reader.response_budget
         size = held = 0
         is_cut = False
         try:

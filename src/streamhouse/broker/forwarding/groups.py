@@ -130,7 +130,7 @@ class GroupService:
         return session.session_id == agent_session.session.session_id
 
 
-def _or_raise(answer: T | StreamhouseError) -> T:
-    if isinstance(answer, StreamhouseError):
-        raise answer
-    return answer
+def _or_raise(response: T | StreamhouseError) -> T:
+    if isinstance(response, StreamhouseError):
+        raise response
+    return response

@@ -75,7 +75,7 @@ class SegmentReader:
         self._objects = objects
         self._metadata = metadata
         self.damage = DamagedRanges(settings, clock=clock or SystemClock())
-        self.answers = ResponseBudget(settings.answers_bytes)
+        self.response_budget = ResponseBudget(settings.answers_bytes)
         self.runs = RunIndex(metadata, limit=settings.run_cache_entries)
         self.blocks: SingleFlightCache[tuple[str, int], Block] = SingleFlightCache(settings.cache_bytes)
         self.indexes: SingleFlightCache[tuple[str, int], _Index] = SingleFlightCache(settings.index_cache_entries)

@@ -87,11 +87,11 @@ class OpenBatcher(Generic[K, A, V]):
             log.exception("opening logs failed", extra={"logs": len(together)})
             results = dict.fromkeys(together, Internal(f"opening a log failed; why={type(error).__name__}: {error}"))
         for key, (_, done) in together.items():
-            answer = results[key]
+            response = results[key]
             if done.done():
                 continue
-            if isinstance(answer, StreamhouseError):
-                done.set_exception(answer)
+            if isinstance(response, StreamhouseError):
+                done.set_exception(response)
                 done.exception()  # there may be no waiter left
             else:
-                done.set_result(answer)
+                done.set_result(response)

@@ -160,11 +160,13 @@ async def _serve(deps: Dependencies, address: str) -> None:
             if line == b"":
                 return
             if line is None:
-                answer: Json | None = _failed(None, INVALID_REQUEST, f"a message has more than {MAX_LINE_BYTES} bytes")
+                response: Json | None = _failed(
+                    None, INVALID_REQUEST, f"a message has more than {MAX_LINE_BYTES} bytes"
+                )
             else:
-                answer = await server.answer(line) if line.strip() else None
-            if answer is not None:
-                typer.echo(json.dumps(answer, ensure_ascii=False))
+                response = await server.answer(line) if line.strip() else None
+            if response is not None:
+                typer.echo(json.dumps(response, ensure_ascii=False))
 
 
 async def read_line(reader: asyncio.StreamReader) -> bytes | None:

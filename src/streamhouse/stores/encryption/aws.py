@@ -52,8 +52,8 @@ class AwsKeys:
 
     async def wrap(self, key: bytes) -> WrappedKey:
         body = {"KeyId": self._key, "Plaintext": base64.b64encode(key).decode(), "EncryptionContext": CONTEXT}
-        answer = await self._call("Encrypt", body, key_id=self._key)
-        return WrappedKey(str(answer.get("KeyId") or self._key), decoded(answer.get("CiphertextBlob")))
+        response = await self._call("Encrypt", body, key_id=self._key)
+        return WrappedKey(str(response.get("KeyId") or self._key), decoded(response.get("CiphertextBlob")))
 
     async def unwrap(self, wrapped: WrappedKey) -> bytes:
         blob = base64.b64encode(wrapped.wrapped).decode()

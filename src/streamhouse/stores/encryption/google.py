@@ -50,14 +50,14 @@ class GoogleKeys:
 
     async def wrap(self, key: bytes) -> WrappedKey:
         body = {"plaintext": base64.b64encode(key).decode(), "additionalAuthenticatedData": ABOUT}
-        answer = await self._call(self._key, "encrypt", body)
-        return WrappedKey(str(answer.get("name") or self._key), decoded(answer.get("ciphertext")))
+        response = await self._call(self._key, "encrypt", body)
+        return WrappedKey(str(response.get("name") or self._key), decoded(response.get("ciphertext")))
 
     async def unwrap(self, wrapped: WrappedKey) -> bytes:
         name = wrapped.key_id.partition("/cryptoKeyVersions/")[0]
         blob = base64.b64encode(wrapped.wrapped).decode()
-        answer = await self._call(name, "decrypt", {"ciphertext": blob, "additionalAuthenticatedData": ABOUT})
-        return decoded(answer.get("plaintext"))
+        response = await self._call(name, "decrypt", {"ciphertext": blob, "additionalAuthenticatedData": ABOUT})
+        return decoded(response.get("plaintext"))
 
     async def _call(self, name: str, operation: str, body: Mapping[str, str]) -> Mapping[str, Any]:
         headers = {"authorization": f"Bearer {await self._token()}", "content-type": "application/json"}
@@ -72,8 +72,8 @@ class GoogleKeys:
             return await asyncio.to_thread(self._signed_token, Path(path))
         host = environ.get("GCE_METADATA_HOST", "metadata.google.internal")
         headers = {"metadata-flavor": "Google"}
-        answer = await self._http.request("GET", f"http://{host}{_TOKEN_PATH}", headers, key_id=self._key)
-        return str(answer.get("access_token", ""))
+        response = await self._http.request("GET", f"http://{host}{_TOKEN_PATH}", headers, key_id=self._key)
+        return str(response.get("access_token", ""))
 
     def _signed_token(self, path: Path) -> str:
         """A token that the service account signs itself, without a token service."""

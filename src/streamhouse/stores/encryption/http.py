@@ -65,21 +65,21 @@ def decoded(text: object) -> bytes:
 
 def _answer(status: int, data: bytes, *, key_id: str) -> Mapping[str, Any]:
     try:
-        answer = msgspec.json.decode(data) if data else {}
+        response = msgspec.json.decode(data) if data else {}
     except (msgspec.DecodeError, RecursionError):
-        answer = {}
-    if status == httpx.codes.OK and isinstance(answer, dict):
-        return answer
-    text = _reason(answer if isinstance(answer, dict) else {})
+        response = {}
+    if status == httpx.codes.OK and isinstance(response, dict):
+        return response
+    text = _reason(response if isinstance(response, dict) else {})
     if status in _AWAY or "Throttling" in text:
         raise Unavailable(f"the key service is away; status={status} why={text}")
     raise DataKeyUnavailable("data key", key_id=key_id, why=f"the key service refused; status={status} why={text}")
 
 
-def _reason(answer: Mapping[str, Any]) -> str:
+def _reason(response: Mapping[str, Any]) -> str:
     """The service's own words: Vault's `errors`, Amazon's `__type` and `message`, Google's `error.message`."""
-    error = answer.get("error")
-    parts = [answer.get("__type"), answer.get("message"), answer.get("Message"), answer.get("errors")]
+    error = response.get("error")
+    parts = [response.get("__type"), response.get("message"), response.get("Message"), response.get("errors")]
     parts.append(error.get("message") if isinstance(error, dict) else error)
     return " ".join(str(part) for part in parts if part)[:200] or "not said"
 

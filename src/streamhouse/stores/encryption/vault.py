@@ -28,8 +28,8 @@ class VaultKeys:
 
     async def wrap(self, key: bytes) -> WrappedKey:
         name = f"{self._settings.vault_mount}/{self._settings.key}"
-        answer = await self._post(name, "encrypt", {"plaintext": base64.b64encode(key).decode()})
-        ciphertext = str(answer.get("ciphertext", ""))
+        response = await self._post(name, "encrypt", {"plaintext": base64.b64encode(key).decode()})
+        ciphertext = str(response.get("ciphertext", ""))
         version = ciphertext.split(":")[1] if ciphertext.count(":") == 2 else ""
         if not version:
             raise Unavailable("Vault's answer has no ciphertext")
@@ -37,8 +37,8 @@ class VaultKeys:
 
     async def unwrap(self, wrapped: WrappedKey) -> bytes:
         name = wrapped.key_id.rpartition(":")[0]
-        answer = await self._post(name, "decrypt", {"ciphertext": wrapped.wrapped.decode(errors="replace")})
-        return decoded(answer.get("plaintext"))
+        response = await self._post(name, "decrypt", {"ciphertext": wrapped.wrapped.decode(errors="replace")})
+        return decoded(response.get("plaintext"))
 
     async def _post(self, name: str, operation: str, body: Mapping[str, str]) -> Mapping[str, Any]:
         mount, _, key = name.rpartition("/")
@@ -51,8 +51,8 @@ class VaultKeys:
         if self._settings.vault_namespace:
             headers["x-vault-namespace"] = self._settings.vault_namespace
         url = f"{self._settings.url.rstrip('/')}/v1/{mount}/{operation}/{key}"
-        answer = await self._http.request("POST", url, headers, json.dumps(body).encode(), key_id=name)
-        data = answer.get("data")
+        response = await self._http.request("POST", url, headers, json.dumps(body).encode(), key_id=name)
+        data = response.get("data")
         return data if isinstance(data, dict) else {}
 
     async def aclose(self) -> None:

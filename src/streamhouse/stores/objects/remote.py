@@ -243,13 +243,13 @@ class RemoteObjectStore:
             raise self._meaning(error, operation, key) from None
 
     def _meaning(self, error: Exception, operation: str, key: str) -> Exception:
-        answer = read_error_response(error)
-        if answer.is_past_the_end and operation.startswith("get"):
+        response = read_error_response(error)
+        if response.is_past_the_end and operation.startswith("get"):
             return _PastTheEnd()
-        if answer.is_conflict and isinstance(error, AlreadyExistsError) and operation == "put_new":
+        if response.is_conflict and isinstance(error, AlreadyExistsError) and operation == "put_new":
             return _Conflict()
         meaning = translate(error, operation=operation, key=key, where=self._location)
-        return _AnotherRange(meaning) if answer.is_another_range else meaning
+        return _AnotherRange(meaning) if response.is_another_range else meaning
 
     def _open(self) -> Client:
         if self._client is None:
@@ -274,9 +274,9 @@ class _Conflict(Exception):
 
 
 async def _read(client: Client, key: str, options: "GetOptions") -> bytes:
-    answer = await obstore.get_async(client, key, options=options)
-    start, end = answer.range
-    body = bytes(await answer.bytes_async())
+    response = await obstore.get_async(client, key, options=options)
+    start, end = response.range
+    body = bytes(await response.bytes_async())
     if len(body) != end - start:
         raise OSError("the body is shorter than announced")
     return body

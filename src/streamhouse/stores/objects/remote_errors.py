@@ -124,36 +124,36 @@ def read_error_response(error: Exception) -> ErrorResponse:
 
 def translate(error: Exception, *, operation: str, key: str, where: str) -> StreamhouseError:
     """Translate an error of the client."""
-    answer = read_error_response(error)
-    if _MACHINE.search(answer.text.partition("\n")[0]):
-        return _rejection(_NO_CREDENTIALS, answer, where)
-    if answer.code in _REJECTIONS:
-        return _rejection(_REJECTIONS[answer.code], answer, where)
+    response = read_error_response(error)
+    if _MACHINE.search(response.text.partition("\n")[0]):
+        return _rejection(_NO_CREDENTIALS, response, where)
+    if response.code in _REJECTIONS:
+        return _rejection(_REJECTIONS[response.code], response, where)
     if isinstance(error, FileNotFoundError) and operation != "put_new":
         return ObjectMissing(key)
-    if isinstance(error, AlreadyExistsError | PreconditionError) and not answer.is_conflict:
+    if isinstance(error, AlreadyExistsError | PreconditionError) and not response.is_conflict:
         return ObjectExists(key)
-    if answer.status in _THROTTLED_STATUS or answer.code in _THROTTLED_CODES:
-        return Throttled(f"object store asks for fewer requests; operation={operation} {_message(answer)}")
-    if answer.status in _REJECTED_STATUS and (answer.code is None or answer.status in _RIGHTS_STATUS):
-        return _rejection(_REJECTED_STATUS[answer.status], answer, where)
-    if "incorrectly configured region" in answer.text:
-        return _rejection(_REGION_WRONG, answer, where)
-    if answer.status is not None:
-        return Unavailable(f"object store failed; operation={operation} key={key} {_message(answer)}")
-    return _without_status(answer, operation=operation, key=key, where=where)
+    if response.status in _THROTTLED_STATUS or response.code in _THROTTLED_CODES:
+        return Throttled(f"object store asks for fewer requests; operation={operation} {_message(response)}")
+    if response.status in _REJECTED_STATUS and (response.code is None or response.status in _RIGHTS_STATUS):
+        return _rejection(_REJECTED_STATUS[response.status], response, where)
+    if "incorrectly configured region" in response.text:
+        return _rejection(_REGION_WRONG, response, where)
+    if response.status is not None:
+        return Unavailable(f"object store failed; operation={operation} key={key} {_message(response)}")
+    return _without_status(response, operation=operation, key=key, where=where)
 
 
-def _without_status(answer: ErrorResponse, *, operation: str, key: str, where: str) -> StreamhouseError:
+def _without_status(response: ErrorResponse, *, operation: str, key: str, where: str) -> StreamhouseError:
     """Translate an error without a response: of the connection, or before it."""
-    if answer.is_another_range:
-        return _rejection(_NO_RANGES, answer, where)
-    first_line = answer.text.partition("\n")[0]
+    if response.is_another_range:
+        return _rejection(_NO_RANGES, response, where)
+    first_line = response.text.partition("\n")[0]
     if _CREDENTIALS.search(first_line):
-        return _rejection(_NO_CREDENTIALS, answer, where)
-    kind = _KIND.search(answer.text)
+        return _rejection(_NO_CREDENTIALS, response, where)
+    kind = _KIND.search(response.text)
     for words, why, do in _UNREACHABLE:
-        if words in answer.text:
+        if words in response.text:
             return Unreachable(why, where=where, do=do)
     if kind and kind[1] == "Connect":
         return Unreachable("no connection", where=where, do="check the address and the network")
@@ -161,15 +161,15 @@ def _without_status(answer: ErrorResponse, *, operation: str, key: str, where: s
     return Unavailable(f"object store gave no whole answer; operation={operation} key={key} kind={what}")
 
 
-def _rejection(meaning: tuple[str, str], answer: ErrorResponse, where: str) -> Refused:
+def _rejection(meaning: tuple[str, str], response: ErrorResponse, where: str) -> Refused:
     why, do = meaning
-    region = _REGION.search(answer.text)
+    region = _REGION.search(response.text)
     if meaning is _REGION_WRONG and region:
         do = f"set AWS_REGION={region[1]}"
-    said = _message(answer)
+    said = _message(response)
     return Refused(f"{why} ({said})" if said else why, where=where, do=do)
 
 
-def _message(answer: ErrorResponse) -> str:
-    parts = [f"status={answer.status}" if answer.status else "", f"code={answer.code}" if answer.code else ""]
+def _message(response: ErrorResponse) -> str:
+    parts = [f"status={response.status}" if response.status else "", f"code={response.code}" if response.code else ""]
     return " ".join(filter(None, parts))

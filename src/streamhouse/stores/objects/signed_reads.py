@@ -127,8 +127,8 @@ async def _fetch(url: str, headers: Mapping[str, str]) -> Mapping[str, Any]:
 
     try:
         async with httpx.AsyncClient(trust_env=False, timeout=FETCH_TIMEOUT_S) as client:
-            answer = await client.get(url, headers=dict(headers))
-            found: Mapping[str, Any] = answer.raise_for_status().json()
+            response = await client.get(url, headers=dict(headers))
+            found: Mapping[str, Any] = response.raise_for_status().json()
             return found
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         raise Unavailable(f"the container's credentials can't be fetched; why={type(error).__name__}") from None

@@ -163,11 +163,11 @@ class CallRunner:
                 async with access.watched():
                     message = await throttle.measured(method(request, Call(timeout_s, len(raw), access)))
                 acts.end()
-            answer = message.SerializeToString()
+            response = message.SerializeToString()
             if tenant:
-                answer = tenants.leave(tenant, name, answer)
-            await throttle.sent(len(answer))
-            return answer
+                response = tenants.leave(tenant, name, response)
+            await throttle.sent(len(response))
+            return response
 
         async def respond(messages: AsyncIterator[bytes], context: Any) -> bytes:
             received_at, timeout_s = self._clock.monotonic(), self._timeout_s(context)
@@ -176,14 +176,14 @@ class CallRunner:
                 self._take_token(context)
                 with self._counted(context), self._traced(name, context):
                     async with asyncio.timeout(timeout_s) as timer:
-                        answer = await answered(messages, context, timeout_s)
+                        response = await answered(messages, context, timeout_s)
             except TimeoutError as error:
                 status = _timed_out(timeout_s) if timer.expired() else _status_of(error, name)
             except Exception as error:  # noqa: BLE001 (_status_of logs unexpected errors)
                 status = _status_of(error, name)
             else:
                 self._metrics.ended(name, grpc.StatusCode.OK)
-                return self._count_sent(answer)
+                return self._count_sent(response)
             await self._abort(context, name, status, received_at)
             raise AssertionError("an aborted call goes no further")
 

@@ -119,14 +119,14 @@ async def batches_stream(
 async def _stream(
     messages: AsyncIterator[StreamMessage[Target, Item]],
     append: Append[Target, Item],
-    answer: Callable[[StreamMessage[Target, Item]], bytes],
+    response: Callable[[StreamMessage[Target, Item]], bytes],
     send: Send,
     *,
     limit: int,
 ) -> None:
     async def work(batch: Sequence[StreamMessage[Target, Item]]) -> list[bytes]:
         await append_batch(batch, append)
-        return [answer(message) for message in batch]
+        return [response(message) for message in batch]
 
     await respond_in_batches(messages, work, send, limit=limit)
 

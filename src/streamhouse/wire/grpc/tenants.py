@@ -100,9 +100,9 @@ def enter(tenant: str, message: Any) -> None:
     _translate(message, lambda kind, text: qualified(tenant, text) if kind is Kind.NAME else text)
 
 
-def leave(tenant: str, method: str, answer: bytes) -> bytes:
+def leave(tenant: str, method: str, response: bytes) -> bytes:
     """An answer of a method with the names that the tenant's users know, without what isn't the tenant's."""
-    message = getattr(pb, f"{method}Response").FromString(answer)
+    message = getattr(pb, f"{method}Response").FromString(response)
     _translate(message, lambda kind, text: _SHOWN[kind](tenant, text))
     return bytes(message.SerializeToString())
 

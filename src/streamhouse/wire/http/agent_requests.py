@@ -61,10 +61,10 @@ class AgentRequests:
         )
         body = await self._post(at, "/v1/holds", question, timeout_s=timeout_s + GRACE_S)
         try:
-            answer = msgspec.json.decode(body, type=HoldAnswer)
+            response = msgspec.json.decode(body, type=HoldAnswer)
         except msgspec.DecodeError as error:
             raise Unavailable(f"another agent's answer can't be read; address={at} why={error}") from None
-        return [_frozen_partition(each) for each in answer.held]
+        return [_frozen_partition(each) for each in response.held]
 
     async def end_hold(self, at: Address, hold_id: str, outcome: Outcome, *, timeout_s: float) -> None:
         await self._post(at, f"/v1/holds/{hold_id}/end", HoldEnd(outcome=outcome), timeout_s=timeout_s)
@@ -88,7 +88,7 @@ class AgentRequests:
     ) -> bytes:
         try:
             async with asyncio.timeout(timeout_s):  # httpx's own begins again with every byte
-                answer = await self._client.request(
+                response = await self._client.request(
                     method,
                     f"{self._login.http_scheme}://{at}{path}",
                     params=query,
@@ -100,16 +100,16 @@ class AgentRequests:
             raise Unavailable(f"another agent didn't answer in {timeout_s:g} s; address={at}") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unavailable(f"another agent can't be reached; address={at} why={type(error).__name__}") from None
-        if answer.status_code >= 300:
-            raise Unavailable(f"another agent refused; address={at} {_reason(answer)}")
-        return answer.content
+        if response.status_code >= 300:
+            raise Unavailable(f"another agent refused; address={at} {_reason(response)}")
+        return response.content
 
 
-def _reason(answer: httpx.Response) -> str:
+def _reason(response: httpx.Response) -> str:
     try:
-        return f"why={msgspec.json.decode(answer.content, type=Problem).detail}"
+        return f"why={msgspec.json.decode(response.content, type=Problem).detail}"
     except msgspec.DecodeError:
-        return f"status={answer.status_code}"
+        return f"status={response.status_code}"
 
 
 def _frozen_partition(view: HeldView) -> FrozenPartition:

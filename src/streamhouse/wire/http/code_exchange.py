@@ -65,10 +65,10 @@ class CodeExchange:
         self._waiting += 1
         try:
             async with self._turns:
-                answer = await self._post(form)
+                response = await self._post(form)
         finally:
             self._waiting -= 1
-        return [token for name in TOKENS if isinstance(token := answer.get(name), str)]
+        return [token for name in TOKENS if isinstance(token := response.get(name), str)]
 
     async def _post(self, form: Mapping[str, str]) -> Mapping[str, object]:
         settings = self._settings

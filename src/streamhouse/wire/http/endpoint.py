@@ -120,13 +120,13 @@ class Endpoint:
         access = access_of(scope)
         async with access.watched():
             with access.acts(f"{request.method} {request.url.path}") as acts:
-                answer = await operation.handler(await self._check(request, operation, access))
+                response = await operation.handler(await self._check(request, operation, access))
                 acts.end()
             if tenant := access.caller.tenant:
-                answer = tenants.leave(tenant, operation, answer)
+                response = tenants.leave(tenant, operation, response)
             if operation.method == "GET":
                 access.recheck()  # it may have waited for records
-            await answer(scope, receive, send)
+            await response(scope, receive, send)
 
     async def _check(self, request: Request, operation: Operation[Any, Any], access: RequestAccess) -> Call[Any, Any]:
         """Check a request and return it as a call: rights before anything that the caller could learn from."""
@@ -135,7 +135,7 @@ class Endpoint:
             tenants.require_served(access.caller, operation)
             path = tenants.enter_path(tenant, path)
         access.require_early(operation.needs, path.__getitem__)
-        accepted = negotiate_type(request.headers.get("accept"), operation.answer_types)
+        accepted = negotiate_type(request.headers.get("accept"), operation.response_types)
         query = read_query(request, operation.query)
         for header in operation.headers:
             check_header(request, header)

@@ -71,7 +71,7 @@ def make_document(operations: Sequence[Operation[Any, Any]]) -> dict[str, Any]:
 def _types(operations: Iterable[Operation[Any, Any]]) -> list[Any]:
     types: dict[Any, None] = {}
     for each in operations:
-        for kind in (each.body, each.answer, each.also_answer, *each.other_statuses.values()):
+        for kind in (each.body, each.response, each.also_response, *each.other_statuses.values()):
             if kind is not None:
                 types[kind] = None
     return list(types)
@@ -145,14 +145,14 @@ def _content(kind: Any, others: Iterable[Media]) -> dict[str, Any]:
 
 def _responses(operation: Operation[Any, Any]) -> dict[str, Any]:
     good: dict[str, Any] = {"description": HTTPStatus(operation.status).phrase}
-    if content := _content(operation.answer, operation.other_answers):
+    if content := _content(operation.response, operation.other_responses):
         good["content"] = content
-    if operation.also_answer is not None:
-        content[JSON]["schema"] = {"anyOf": [content[JSON]["schema"], _reference(operation.also_answer)]}
-    if operation.answer_headers:
+    if operation.also_response is not None:
+        content[JSON]["schema"] = {"anyOf": [content[JSON]["schema"], _reference(operation.also_response)]}
+    if operation.response_headers:
         good["headers"] = {
             name: {"description": about, "schema": {"type": "string"}}
-            for name, about in operation.answer_headers.items()
+            for name, about in operation.response_headers.items()
         }
     responses = {str(operation.status): good}
     for status, kind in operation.other_statuses.items():
@@ -214,7 +214,7 @@ def operations(others: list[Operation[Any, Any]], site: Site) -> list[Operation[
             summary="This document",
             tag=TAG,
             query=NoQuery,
-            other_answers=[Media(type=JSON, about="OpenAPI 3.1", schema={"type": "object"})],
+            other_responses=[Media(type=JSON, about="OpenAPI 3.1", schema={"type": "object"})],
         ),
         Operation(
             method="GET",
@@ -225,7 +225,7 @@ def operations(others: list[Operation[Any, Any]], site: Site) -> list[Operation[
             about="Without the documentation in the package: the page about this API, which is always at `/docs/api`.",
             tag=TAG,
             query=NoQuery,
-            other_answers=[Media(type="text/html", about="a page")],
+            other_responses=[Media(type="text/html", about="a page")],
             other_statuses={307: None},
         ),
         Operation(
@@ -237,7 +237,7 @@ def operations(others: list[Operation[Any, Any]], site: Site) -> list[Operation[
             about="`api` is this document for people, with a form to try each operation.",
             tag=TAG,
             query=DocsQuery,
-            other_answers=[Media(type=each.partition(";")[0], about="a file") for each in CONTENT_TYPES.values()],
+            other_responses=[Media(type=each.partition(";")[0], about="a file") for each in CONTENT_TYPES.values()],
             problems=(404,),
         ),
     ]

@@ -143,13 +143,13 @@ class Operation(Generic[Q, B]):
     """None: the limit of the settings."""
     headers: Sequence[Header] = ()
     status: int = 200
-    answer: type[msgspec.Struct] | None = None
-    also_answer: type[msgspec.Struct] | None = None
+    response: type[msgspec.Struct] | None = None
+    also_response: type[msgspec.Struct] | None = None
     """Alternatives to JSON."""
-    other_answers: Sequence[Media] = ()
+    other_responses: Sequence[Media] = ()
     other_statuses: Mapping[int, type[msgspec.Struct] | None] = field(default_factory=dict)
     """None: the response has no body."""
-    answer_headers: Mapping[str, str] = field(default_factory=dict)
+    response_headers: Mapping[str, str] = field(default_factory=dict)
     problems: Sequence[int] = ()
 
     @property
@@ -167,8 +167,8 @@ class Operation(Generic[Q, B]):
         return ([JSON] if self.body is not None else []) + [media.type for media in self.other_bodies]
 
     @property
-    def answer_types(self) -> list[str]:
-        return ([JSON] if self.answer is not None else []) + [media.type for media in self.other_answers]
+    def response_types(self) -> list[str]:
+        return ([JSON] if self.response is not None else []) + [media.type for media in self.other_responses]
 
 
 DEFAULT_LIMIT: Final = 1000

@@ -67,16 +67,16 @@ class SqlProxy:
         stack.callback(self._done)
         headers = {"accept": request.headers.get("accept", "*/*"), **self._caller_headers(caller, timeout_s)}
         try:
-            answer = await _unless_disconnected(
+            response = await _unless_disconnected(
                 request, self._first_answer(request.method, path, body, headers, timeout_s, stack)
             )
         except BaseException:
             await stack.aclose()
             raise
-        if answer is None:
+        if response is None:
             await stack.aclose()
             return Response(status_code=CLIENT_CLOSED)
-        return _ProxiedResponse(answer, stack, timeout_s=timeout_s + GRACE_S)
+        return _ProxiedResponse(response, stack, timeout_s=timeout_s + GRACE_S)
 
     async def cancel(self, query_id: str, *, caller: Caller) -> None:
         """Cancel a query of the caller's at the worker that runs it; raises `UnknownQuery`."""
@@ -125,7 +125,7 @@ class SqlProxy:
             request_to_worker = client.build_request(method, _url(worker, path), content=body, headers=sent)
             try:
                 async with asyncio.timeout(timeout_s + GRACE_S):
-                    answer = await client.send(request_to_worker, stream=True)
+                    response = await client.send(request_to_worker, stream=True)
             except (TimeoutError, httpx.TimeoutException):
                 raise QueryTimedOut(
                     f"the SQL worker did not answer in time; worker={worker.worker} timeout_s={timeout_s:g} "
@@ -135,8 +135,8 @@ class SqlProxy:
                 raise NoWorker(
                     f"a SQL worker didn't answer; worker={worker.worker} why={type(error).__name__}"
                 ) from None
-            stack.push_async_callback(answer.aclose)
-            return answer
+            stack.push_async_callback(response.aclose)
+            return response
         raise NoWorker("no SQL worker can be reached; do=start one: streamhouse sql serve")
 
     def _client(self, timeout_s: float) -> httpx.AsyncClient:
@@ -148,9 +148,9 @@ class SqlProxy:
 class _ProxiedResponse(StreamingResponse):
     """A worker's response while it is streamed; the worker's request is closed whenever the response ends."""
 
-    def __init__(self, answer: httpx.Response, stack: AsyncExitStack, *, timeout_s: float) -> None:
+    def __init__(self, response: httpx.Response, stack: AsyncExitStack, *, timeout_s: float) -> None:
         super().__init__(
-            _chunks(answer, timeout_s), status_code=answer.status_code, headers=_forwarded_headers(answer.headers)
+            _chunks(response, timeout_s), status_code=response.status_code, headers=_forwarded_headers(response.headers)
         )
         self._stack = stack
 
@@ -161,10 +161,10 @@ class _ProxiedResponse(StreamingResponse):
             await self._stack.aclose()
 
 
-async def _chunks(answer: httpx.Response, timeout_s: float) -> AsyncIterator[bytes]:
+async def _chunks(response: httpx.Response, timeout_s: float) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + timeout_s
-    pieces = answer.aiter_raw()
+    pieces = response.aiter_raw()
     while True:
         try:
             async with asyncio.timeout_at(ends_at):
@@ -201,9 +201,9 @@ async def _is_worker(client: httpx.AsyncClient, worker: SqlWorker) -> bool:
     try:
         async with (
             asyncio.timeout(PROOF_TIMEOUT_S),
-            client.stream("GET", _url(worker, PROOF_PATH), params={"nonce": nonce}) as answer,
+            client.stream("GET", _url(worker, PROOF_PATH), params={"nonce": nonce}) as response,
         ):
-            async for piece in answer.aiter_raw():
+            async for piece in response.aiter_raw():
                 given += piece
                 if len(given) > len(expected):
                     return False

@@ -392,31 +392,31 @@ def shown(tenant: str, value: msgspec.Struct) -> Mapping[str, Any]:
     return decoded
 
 
-def leave(tenant: str, operation: Operation[Any, Any], answer: Response) -> Response:
+def leave(tenant: str, operation: Operation[Any, Any], response: Response) -> Response:
     """An answer with the names that the tenant's users know, without what isn't the tenant's."""
     if operation.name in RECORDS or operation.name not in SERVED:  # what is open to everybody names nothing
-        return answer
-    if "location" in answer.headers:
-        answer.headers["location"] = without_tenant(tenant, answer.headers["location"])
-    if operation.answer is None or not answer.body or answer.media_type != JSON:
-        return answer
-    plan = _planned(_kind_of(operation, answer.body))
+        return response
+    if "location" in response.headers:
+        response.headers["location"] = without_tenant(tenant, response.headers["location"])
+    if operation.response is None or not response.body or response.media_type != JSON:
+        return response
+    plan = _planned(_kind_of(operation, response.body))
     if plan is not None:
-        answer.body = bytes(_leave(tenant, plan, Raw(answer.body)) or b"{}")
-    answer.headers["content-length"] = str(len(answer.body))
-    return answer
+        response.body = bytes(_leave(tenant, plan, Raw(response.body)) or b"{}")
+    response.headers["content-length"] = str(len(response.body))
+    return response
 
 
 def _kind_of(operation: Operation[Any, Any], body: bytes | memoryview) -> type[msgspec.Struct]:
     """Which of an operation's answers this is."""
-    assert operation.answer is not None
-    if operation.also_answer is None:
-        return operation.answer
+    assert operation.response is not None
+    if operation.also_response is None:
+        return operation.response
     try:
-        msgspec.json.decode(body, type=operation.also_answer)
+        msgspec.json.decode(body, type=operation.also_response)
     except msgspec.ValidationError:
-        return operation.answer
-    return operation.also_answer
+        return operation.response
+    return operation.also_response
 
 
 def _leave(tenant: str, plan: Plan, raw: Raw) -> Raw | None:

@@ -287,7 +287,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _account_unsent(self, size_bytes: int) -> None:
         """Count bytes that a slow client has not read yet in the response budget of all clients."""
-        self._unsent_bytes = self._server.broker.reader.answers.resize(self._unsent_bytes, size_bytes)
+        self._unsent_bytes = self._server.broker.reader.response_budget.resize(self._unsent_bytes, size_bytes)
 
     def resume_writing(self) -> None:
         self._account_unsent(0)

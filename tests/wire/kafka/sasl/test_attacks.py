@@ -87,8 +87,8 @@ async def test_no_api_is_served_before_a_login(served: Served, begin: object) ->
 @pytest.mark.parametrize("weaker", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER", "scram-sha-512", ""])
 async def test_no_other_mechanism_than_those_of_the_settings(served: Served, weaker: str) -> None:
     client = await served.client()
-    answer = await handshake(client, weaker)
-    assert (answer.error_code, answer.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, ["SCRAM-SHA-512"])
+    response = await handshake(client, weaker)
+    assert (response.error_code, response.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, ["SCRAM-SHA-512"])
     assert await client.is_closed()
 
 
@@ -104,8 +104,8 @@ async def test_a_proof_for_the_weaker_hash_is_no_login_by_the_stronger(served: S
     client, weaker = await served.client(), ScramClient("SCRAM-SHA-256", "alice", PASSWORD)
     await handshake(client, "SCRAM-SHA-512")
     challenge = await authenticate(client, weaker.first())
-    answer = await authenticate(client, weaker.final(challenge.auth_bytes))
-    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    response = await authenticate(client, weaker.final(challenge.auth_bytes))
+    assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 async def test_a_transaction_whose_right_is_taken_away_is_not_committed(served: Served) -> None:

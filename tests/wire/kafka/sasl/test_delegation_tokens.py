@@ -73,8 +73,8 @@ async def log_in_with(served: Served, token_id: str, hmac: bytes) -> tuple[Clien
     scram = ScramClient("SCRAM-SHA-256", token_id, base64.b64encode(hmac).decode(), ",tokenauth=true")
     await handshake(client, "SCRAM-SHA-256")
     challenge = await authenticate(client, scram.first())
-    answer = await authenticate(client, scram.final(challenge.auth_bytes))
-    return client, answer.error_code
+    response = await authenticate(client, scram.final(challenge.auth_bytes))
+    return client, response.error_code
 
 
 async def test_the_bearer_of_a_token_acts_as_its_owner(served: Served) -> None:

@@ -77,8 +77,8 @@ async def test_scram(served: Served, mechanism: str) -> None:
     client, scram = await served.client(), ScramClient(mechanism, "alice", PASSWORD)
     assert (await handshake(client, mechanism)).mechanisms == MECHANISMS
     challenge = await authenticate(client, scram.first())
-    answer = await authenticate(client, scram.final(challenge.auth_bytes))
-    assert (answer.error_code, answer.auth_bytes) == (ErrorCode.NONE, scram.expected)
+    response = await authenticate(client, scram.final(challenge.auth_bytes))
+    assert (response.error_code, response.auth_bytes) == (ErrorCode.NONE, scram.expected)
     assert await is_served(client)
 
 
@@ -90,8 +90,8 @@ async def test_an_unknown_user_is_challenged_like_a_wrong_password(served: Serve
         await handshake(client, mechanism)
         challenge = await authenticate(client, scram.first())
         assert challenge.error_code == ErrorCode.NONE
-        answer = await authenticate(client, scram.final(challenge.auth_bytes))
-        results.append((answer.error_code, answer.error_message, answer.auth_bytes))
+        response = await authenticate(client, scram.final(challenge.auth_bytes))
+        results.append((response.error_code, response.error_message, response.auth_bytes))
         assert await client.is_closed()
     assert results[0] == results[1]
     assert results[0][0] == ErrorCode.SASL_AUTHENTICATION_FAILED
@@ -118,10 +118,10 @@ async def test_plain_takes_the_passwords_of_scram_users(served: Served) -> None:
 async def test_a_wrong_password_ends_the_connection(served: Served, user: str) -> None:
     client = await served.client()
     await handshake(client, "PLAIN")
-    answer = await authenticate(client, plain(user, "wrong"))
-    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
-    assert "wrong" in (answer.error_message or "")
-    assert user not in (answer.error_message or "")
+    response = await authenticate(client, plain(user, "wrong"))
+    assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert "wrong" in (response.error_message or "")
+    assert user not in (response.error_message or "")
     assert await client.is_closed()
 
 
@@ -130,9 +130,9 @@ async def test_api_keys_and_refused_tokens(served: Served) -> None:
     _, key = await users.create_key(Principal("User", "alice"), ttl_s=100)
     client = await served.client()
     await handshake(client, "OAUTHBEARER")
-    answer = await authenticate(client, f"n,,\x01auth=Bearer {key}\x01\x01".encode())
-    assert answer.error_code == ErrorCode.NONE
-    assert 0 < answer.session_lifetime_ms <= 100_000
+    response = await authenticate(client, f"n,,\x01auth=Bearer {key}\x01\x01".encode())
+    assert response.error_code == ErrorCode.NONE
+    assert 0 < response.session_lifetime_ms <= 100_000
     assert await is_served(client)
     other = await served.client()
     await handshake(other, "OAUTHBEARER")
@@ -169,8 +169,8 @@ async def test_messages_in_the_wrong_order_end_the_connection(served: Served) ->
 
 async def test_an_unknown_mechanism_is_refused_with_those_that_there_are(served: Served) -> None:
     client = await served.client()
-    answer = await handshake(client, "GSSAPI")
-    assert (answer.error_code, answer.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, MECHANISMS)
+    response = await handshake(client, "GSSAPI")
+    assert (response.error_code, response.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, MECHANISMS)
     assert await client.is_closed()
 
 
@@ -224,8 +224,8 @@ async def test_a_session_ends_unless_the_client_logs_in_again(tmp_path: Path) ->
     async with a_broker(tmp_path, chosen) as broker, login_server(broker, chosen, clock) as served:
         await broker.security.users.create("alice", PASSWORD)
         client, other = await served.client(), await served.client()
-        answer = await log_in(client)
-        assert 0 < answer.session_lifetime_ms <= 60_000
+        response = await log_in(client)
+        assert 0 < response.session_lifetime_ms <= 60_000
         await log_in(other)
         clock.leap(40)
         assert (await log_in(client)).error_code == ErrorCode.NONE
@@ -308,8 +308,8 @@ async def test_a_long_poll_whose_right_is_taken_away_gets_no_records(served: Ser
     await asyncio.sleep(0.1)
     await access.delete_acls([AclFilter()])
     assert (await produce(writer, "orders", (0, a_batch(b"secret"))))[0].error_code == ErrorCode.NONE
-    answer = await reader.receive(FetchResponse, 12)
-    (part,) = answer.responses[0].partitions
+    response = await reader.receive(FetchResponse, 12)
+    (part,) = response.responses[0].partitions
     assert part.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert not part.records
 
@@ -348,8 +348,8 @@ async def test_a_login_that_began_before_its_password_was_gone_fails(served: Ser
         await users.create("bob", "another one", is_new=False)
     else:
         await users.delete("bob")
-    answer = await authenticate(client, scram.final(challenge.auth_bytes))
-    assert (answer.error_code, answer.auth_bytes) == (ErrorCode.SASL_AUTHENTICATION_FAILED, b"")
+    response = await authenticate(client, scram.final(challenge.auth_bytes))
+    assert (response.error_code, response.auth_bytes) == (ErrorCode.SASL_AUTHENTICATION_FAILED, b"")
     assert await client.is_closed()
 
 

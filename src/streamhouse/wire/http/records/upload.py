@@ -192,7 +192,7 @@ class Upload:
         self._waiting, self._lines, self._waiting_bytes = [], [], 0
         self._batches += 1
         try:
-            answers = await self._records.publish(
+            responses = await self._records.publish(
                 self._topic,
                 records,
                 acks=self._defaults.acks,
@@ -202,16 +202,16 @@ class Upload:
         except StreamhouseError as error:  # the error applies to all following lines as well
             self._settle(lines, [error] * len(lines))
             raise _Stopped from None
-        self._settle(lines, answers)
-        if any(isinstance(answer, Retriable) for answer in answers):
+        self._settle(lines, responses)
+        if any(isinstance(response, Retriable) for response in responses):
             raise _Stopped
 
-    def _settle(self, lines: Sequence[int], answers: Sequence[Receipt | StreamhouseError]) -> None:
-        for line, answer in zip(lines, answers, strict=True):
-            if isinstance(answer, Receipt):
-                self._note(answer)
+    def _settle(self, lines: Sequence[int], responses: Sequence[Receipt | StreamhouseError]) -> None:
+        for line, response in zip(lines, responses, strict=True):
+            if isinstance(response, Receipt):
+                self._note(response)
             else:
-                self._blame(line, answer)
+                self._blame(line, response)
 
     def _note(self, receipt: Receipt) -> None:
         self._published += 1

@@ -73,7 +73,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             summary="List agents whose sessions have not ended",
             tag=TAG,
             query=NoQuery,
-            answer=Agents,
+            response=Agents,
         ),
         Operation(
             method="POST",
@@ -86,7 +86,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             query=NoQuery,
             body=Drain,
             max_body_bytes=MAX_BODY_BYTES,
-            answer=Agents,
+            response=Agents,
             problems=(404,),
         ),
         Operation(
@@ -97,7 +97,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             summary="Undo the draining of an agent",
             tag=TAG,
             query=NoQuery,
-            answer=Agents,
+            response=Agents,
             problems=(404,),
         ),
     ]

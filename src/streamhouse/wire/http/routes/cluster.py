@@ -61,7 +61,7 @@ def operations(broker: Broker, *, cluster_id: str, grpc: str | None) -> list[Ope
             summary="The cluster: agents and their addresses",
             tag="agents",
             query=NoQuery,
-            answer=ClusterView,
+            response=ClusterView,
         )
     ]
 

@@ -79,7 +79,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             about="Logs in the object store, and on this agent's disk.",
             tag=TAG,
             query=NoQuery,
-            answer=DamagedLogList,
+            response=DamagedLogList,
         ),
         Operation(
             method="DELETE",
@@ -90,7 +90,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             about="Its records can't be recovered afterwards.",
             tag=TAG,
             query=NoQuery,
-            answer=Discarded,
+            response=Discarded,
             problems=(404, 422),
         ),
     ]

@@ -105,7 +105,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             about="The status is 200 whatever the results.",
             tag="agents",
             query=DoctorQuery,
-            answer=Doctor,
+            response=Doctor,
         )
     ]
 

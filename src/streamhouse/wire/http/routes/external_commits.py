@@ -142,7 +142,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             tag=TAG,
             query=NoQuery,
             body=CommitRequest,
-            answer=CommitView,
+            response=CommitView,
             problems=(404, 409),
         ),
         Operation(
@@ -153,7 +153,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             summary="The last commit of a query",
             tag=TAG,
             query=NoQuery,
-            answer=LastCommit,
+            response=LastCommit,
             problems=(404,),
         ),
     ]

@@ -227,8 +227,8 @@ def operations(
             tag=TAG,
             query=TopicQuery,
             headers=[LAST_EVENT_ID],
-            answer=TopicPage,
-            other_answers=[
+            response=TopicPage,
+            other_responses=[
                 Media(type=NDJSON, about="a stream: a record in each line"),
                 Media(type=EVENTS, about="a stream: a record in each message"),
             ],
@@ -243,7 +243,7 @@ def operations(
             about="Give an offset or a timestamp, or neither: then it begins with the first record.",
             tag=TAG,
             query=PageQuery,
-            answer=Page,
+            response=Page,
             problems=(404, 416),
         ),
         Operation(
@@ -255,8 +255,10 @@ def operations(
             about="The first batch may begin before the requested offset.",
             tag=TAG,
             query=RawQuery,
-            other_answers=[Media(type=BATCHES, about="record batches", schema={"type": "string", "format": "binary"})],
-            answer_headers={
+            other_responses=[
+                Media(type=BATCHES, about="record batches", schema={"type": "string", "format": "binary"})
+            ],
+            response_headers={
                 "Streamhouse-Next-Offset": "where the next read begins",
                 "Streamhouse-High-Watermark": "the end of what can be read",
                 "Streamhouse-Log-Start": "the partition's first offset",

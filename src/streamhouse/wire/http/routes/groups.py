@@ -243,7 +243,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             summary="List consumer groups",
             tag=TAG,
             query=NoQuery,
-            answer=Groups,
+            response=Groups,
         ),
         Operation(
             method="GET",
@@ -255,7 +255,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             "have fewer samples each, the largest ones.",
             tag=TAG,
             query=LagQuery,
-            answer=GroupLags,
+            response=GroupLags,
         ),
         Operation(
             method="GET",
@@ -268,7 +268,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             summary="Committed offsets and lag of a group",
             tag=TAG,
             query=NoQuery,
-            answer=Lag,
+            response=Lag,
             problems=(404,),
         ),
         Operation(
@@ -284,7 +284,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             query=NoQuery,
             body=Reset,
             max_body_bytes=MAX_BODY_BYTES,
-            answer=ResetDone,
+            response=ResetDone,
             problems=(404, 409),
         ),
         Operation(
@@ -295,7 +295,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             summary="A group with its members and assignments",
             tag=TAG,
             query=NoQuery,
-            answer=GroupDetails,
+            response=GroupDetails,
             problems=(404,),
         ),
         Operation(

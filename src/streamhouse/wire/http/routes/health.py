@@ -46,7 +46,7 @@ def operations(broker: Broker, registry: CollectorRegistry) -> list[Operation[An
             summary="Liveness of the process",
             tag="health",
             query=NoQuery,
-            answer=Health,
+            response=Health,
         ),
         Operation(
             method="GET",
@@ -56,7 +56,7 @@ def operations(broker: Broker, registry: CollectorRegistry) -> list[Operation[An
             summary="Readiness of the agent for traffic",
             tag="health",
             query=NoQuery,
-            answer=Health,
+            response=Health,
             other_statuses={503: Health},
         ),
         Operation(
@@ -67,7 +67,7 @@ def operations(broker: Broker, registry: CollectorRegistry) -> list[Operation[An
             summary="Metrics in Prometheus format",
             tag="health",
             query=NoQuery,
-            other_answers=[
+            other_responses=[
                 Media(type="text/plain", about="the text format of Prometheus"),
                 Media(type=OPEN_METRICS, about="the same with exemplars, the traces of slow requests"),
             ],

@@ -84,7 +84,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             summary="Login methods of the console",
             tag="security",
             query=NoQuery,
-            answer=LoginView,
+            response=LoginView,
         ),
         Operation(
             method="POST",
@@ -96,7 +96,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             tag="security",
             query=NoQuery,
             body=CodeView,
-            answer=Tokens,
+            response=Tokens,
             problems=(401,),
         ),
     ]

@@ -162,7 +162,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             tag=TAG,
             query=NoQuery,
             body=MaintenanceQuestion,
-            answer=MaintenancePlanView,
+            response=MaintenancePlanView,
             problems=(404,),
         ),
         Operation(
@@ -176,7 +176,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             tag=TAG,
             query=NoQuery,
             body=ReplacementRequest,
-            answer=ReplacementView,
+            response=ReplacementView,
             problems=(404, 409),
         ),
     ]

@@ -181,6 +181,6 @@ def operations(broker: Broker, registry: CollectorRegistry, peers: Peers | None)
             "have an `error`.",
             tag="agents",
             query=MetricsQuery,
-            answer=ClusterMetrics,
+            response=ClusterMetrics,
         )
     ]

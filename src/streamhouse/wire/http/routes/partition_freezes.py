@@ -93,7 +93,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             tag=TAG,
             query=NoQuery,
             body=HoldRequest,
-            answer=HoldAnswer,
+            response=HoldAnswer,
             problems=(404, 422),
         ),
         Operation(

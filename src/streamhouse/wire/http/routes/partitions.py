@@ -87,7 +87,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             about="The high watermark and the last stable offset are null where another agent leads.",
             tag=TAG,
             query=PartitionsQuery,
-            answer=Partitions,
+            response=Partitions,
             problems=(404,),
         ),
         Operation(
@@ -100,7 +100,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             query=NoQuery,
             body=Move,
             max_body_bytes=MAX_BODY_BYTES,
-            answer=Partitions,
+            response=Partitions,
             problems=(404,),
         ),
     ]

@@ -132,7 +132,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         right: AclOperation, handler: Any, method: str, tail: str, summary: str, **overrides: Any
     ) -> Operation[Any, Any]:
         on_pipeline = needs(right, ResourceType.PIPELINE, "pipeline")
-        defaults = {"needs": on_pipeline, "query": NoQuery, "answer": PipelineView, "problems": (404,), **overrides}
+        defaults = {"needs": on_pipeline, "query": NoQuery, "response": PipelineView, "problems": (404,), **overrides}
         return Operation(
             method=method,
             path=f"/v1/pipelines/{{pipeline}}{tail}",
@@ -151,7 +151,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             summary="List pipelines with owner and status",
             tag=TAG,
             query=NoQuery,
-            answer=PipelinesAnswer,
+            response=PipelinesAnswer,
         ),
         on_one(
             AclOperation.CREATE,
@@ -162,7 +162,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             about="Rejects a change that can't continue from the checkpoint, unless `fresh` allows a new start.",
             body=PipelineDefinition,
             needs=PUT_NEEDS,
-            answer=PutAnswer,
+            response=PutAnswer,
             problems=(409,),
         ),
         on_one(AclOperation.DESCRIBE, calls.get_pipeline, "GET", "", "Look at a pipeline", needs=SHOWN_NEEDS),
@@ -173,7 +173,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             "",
             "Delete a pipeline",
             about="Also deletes its events, and its rows if it is a view. Output in other systems is kept.",
-            answer=None,
+            response=None,
             status=204,
         ),
         on_one(AclOperation.ALTER, calls.pause_pipeline, "POST", "/pause", "Pause a pipeline"),
@@ -194,7 +194,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             "/events",
             "The last lines of a pipeline's log, newest last",
             query=EventsQuery,
-            answer=EventsAnswer,
+            response=EventsAnswer,
         ),
         on_one(
             AclOperation.DESCRIBE,
@@ -203,7 +203,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             "/versions",
             "The last definitions of a pipeline, newest first",
             about="As they were applied, and by whom; the setting `pipelines.max_versions` says how many are kept.",
-            answer=VersionsAnswer,
+            response=VersionsAnswer,
         ),
     ]
 

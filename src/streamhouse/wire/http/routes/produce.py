@@ -97,14 +97,14 @@ class PublishingCalls:
 
     async def _publish(self, call: Call[Any, Any], records: Sequence[NewRecord], acks: Acks) -> Response:
         await check_creation(self._broker, call.access, call.topic)
-        answers = await self._broker.records.publish(
+        responses = await self._broker.records.publish(
             call.topic,
             records,
             acks=acks,
             idempotency_key=call.header(IDEMPOTENCY_KEY.name),
             timeout_s=self._settings.publish_timeout_s,
         )
-        return all_failed(answers, "records") or json_response(PublishedRecords(records=published(answers)))
+        return all_failed(responses, "records") or json_response(PublishedRecords(records=published(responses)))
 
     async def publish_records(self, call: Call[PublicationQuery, Publication]) -> Response:
         if call.media_type == JSON:
@@ -144,13 +144,13 @@ class PublishingCalls:
             raise InvalidRecord("no record batch in the body")
         check_batches(len(batches))
         await check_creation(self._broker, call.access, call.topic)
-        answers = await self._broker.records.publish_batches(
+        responses = await self._broker.records.publish_batches(
             TopicPartition(call.topic, call.partition),
             batches,
             acks=call.query.acks,
             timeout_s=self._settings.publish_timeout_s,
         )
-        return all_failed(answers, "batches") or json_response(PublishedBatches(batches=published(answers)))
+        return all_failed(responses, "batches") or json_response(PublishedBatches(batches=published(responses)))
 
 
 def operations(
@@ -180,8 +180,8 @@ def operations(
                 Media(type=BYTES, about="one value", schema={"type": "string", "format": "binary"}),
             ],
             headers=[IDEMPOTENCY_KEY],
-            answer=PublishedRecords,
-            also_answer=Uploaded,
+            response=PublishedRecords,
+            also_response=Uploaded,
             problems=(404, 409, 413),
         ),
         Operation(
@@ -199,7 +199,7 @@ def operations(
             tag=TAG,
             query=BatchesQuery,
             other_bodies=[Media(type=BATCHES, about="record batches", schema={"type": "string", "format": "binary"})],
-            answer=PublishedBatches,
+            response=PublishedBatches,
             problems=(404, 413),
         ),
     ]
@@ -255,19 +255,19 @@ def check_plain(query: PublicationQuery) -> None:
             raise Unprocessable(reason, field_errors=[FieldError(path=f"$.{part}_{named}", reason=reason)])
 
 
-def published(answers: Answers) -> list[Published]:
+def published(responses: Answers) -> list[Published]:
     return [
-        Published(partition=answer.partition, offset=answer.offset, timestamp_ms=answer.timestamp_ms)
-        if isinstance(answer, Receipt)
-        else Published(error=problem_of(answer))
-        for answer in answers
+        Published(partition=response.partition, offset=response.offset, timestamp_ms=response.timestamp_ms)
+        if isinstance(response, Receipt)
+        else Published(error=problem_of(response))
+        for response in responses
     ]
 
 
-def all_failed(answers: Answers, what: str) -> Response | None:
+def all_failed(responses: Answers, what: str) -> Response | None:
     """The first error as the response, with the errors of all records; None if any record was published."""
-    failed = [answer for answer in answers if isinstance(answer, StreamhouseError)]
-    if len(failed) < len(answers):
+    failed = [response for response in responses if isinstance(response, StreamhouseError)]
+    if len(failed) < len(responses):
         return None
     field_errors = [
         FieldError(path=f"$.{what}[{number}]", reason=str(error))

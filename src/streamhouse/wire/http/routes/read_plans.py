@@ -253,7 +253,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             tag=TAG,
             query=NoQuery,
             body=ReadPlanQuestion,
-            answer=ReadPlanView,
+            response=ReadPlanView,
             problems=(404,),
         ),
         Operation(
@@ -267,7 +267,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             tag=TAG,
             query=NoQuery,
             body=ReadToSign,
-            answer=SignedReadView,
+            response=SignedReadView,
             problems=(404, 409),
         ),
         Operation(
@@ -278,7 +278,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             summary="First offset at or after a time, by partition",
             tag=TAG,
             query=OffsetsQuery,
-            answer=OffsetsAtTime,
+            response=OffsetsAtTime,
             problems=(404,),
         ),
     ]

@@ -92,16 +92,16 @@ class Registry:
             with call.access.acts(f"{request.method} {request.url.path}") as acts:
                 async with call.access.watched():
                     require(call, match.entry.needs)
-                    answer = await match.entry.handler(call)
+                    response = await match.entry.handler(call)
                 acts.end()
         except StreamhouseError as error:
             return error_response(registry_error(error), error, media_type)
         if tenant:
-            answer = leave(tenant, answer)
-        if isinstance(answer, Response):
-            answer.headers["content-type"] = media_type
-            return answer
-        return Response(_ENCODER.encode(answer), media_type=media_type)
+            response = leave(tenant, response)
+        if isinstance(response, Response):
+            response.headers["content-type"] = media_type
+            return response
+        return Response(_ENCODER.encode(response), media_type=media_type)
 
 
 def require(call: RegistryCall, needs: Needs) -> None:

@@ -35,13 +35,13 @@ def enter(caller: Caller, match: Match) -> Match:
     return match._replace(path={**match.path, "subject": qualified(caller.tenant, subject)})
 
 
-def leave(tenant: str, answer: Any) -> Any:
+def leave(tenant: str, response: Any) -> Any:
     """An answer as the tenant's users see it. Texts of schemas, metadata and rules are not looked into."""
-    if isinstance(answer, list):
-        return [_shown(tenant, each) for each in answer if not _is_foreign(tenant, each)]
-    if isinstance(answer, dict):
-        return {name: _field(tenant, name, value) for name, value in answer.items()}
-    return answer
+    if isinstance(response, list):
+        return [_shown(tenant, each) for each in response if not _is_foreign(tenant, each)]
+    if isinstance(response, dict):
+        return {name: _field(tenant, name, value) for name, value in response.items()}
+    return response
 
 
 def _is_foreign(tenant: str, item: Any) -> bool:

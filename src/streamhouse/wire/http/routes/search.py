@@ -252,7 +252,7 @@ def operations(
             query=NoQuery,
             body=SearchRequest,
             max_body_bytes=MAX_BODY_BYTES + MAX_CHARS,
-            answer=Found,
+            response=Found,
             problems=(404, 429),
         )
     ]

@@ -429,8 +429,8 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         return Operation(method=method, path=path, handler=handler, needs=needed, summary=summary, **given)
 
     return [
-        operation("GET", "/v1/whoami", calls.who_am_i, LOGGED_IN, "Who the caller is", answer=Me),
-        operation("GET", "/v1/users", calls.list_users, describes, "All users", answer=UserViews),
+        operation("GET", "/v1/whoami", calls.who_am_i, LOGGED_IN, "Who the caller is", response=Me),
+        operation("GET", "/v1/users", calls.list_users, describes, "All users", response=UserViews),
         operation(
             "POST",
             "/v1/users",
@@ -439,7 +439,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             "Create a user who logs in with a password",
             body=NewUser,
             status=201,
-            answer=UserView,
+            response=UserView,
             problems=(409, 422),
         ),
         operation(
@@ -467,7 +467,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             calls.list_keys,
             Needs(lists=(Right(AclOperation.DESCRIBE, ResourceType.CLUSTER),), about="one's own keys are always shown"),
             "API keys, without their secrets",
-            answer=KeyViews,
+            response=KeyViews,
         ),
         operation(
             "POST",
@@ -477,7 +477,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             "Create an API key; its text is shown once",
             body=NewKey,
             status=201,
-            answer=CreatedKey,
+            response=CreatedKey,
             problems=(422,),
         ),
         operation(
@@ -496,7 +496,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             describes,
             "Access rules",
             query=RuleQuery,
-            answer=RuleViews,
+            response=RuleViews,
             problems=(409, 422),
         ),
         operation(
@@ -508,7 +508,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             body=Rules,
             max_body_bytes=None,
             status=201,
-            answer=RuleViews,
+            response=RuleViews,
             problems=(409, 422),
         ),
         operation(
@@ -518,10 +518,10 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             alters,
             "Delete the access rules that are selected, and return them",
             query=RuleQuery,
-            answer=RuleViews,
+            response=RuleViews,
             problems=(409, 422),
         ),
-        operation("GET", "/v1/roles", calls.list_roles, describes, "Roles", answer=RoleViews, problems=(409,)),
+        operation("GET", "/v1/roles", calls.list_roles, describes, "Roles", response=RoleViews, problems=(409,)),
         operation(
             "POST",
             "/v1/roles/{role}/members",
@@ -530,10 +530,10 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             "Change who has a role",
             body=RoleChange,
             max_body_bytes=None,
-            answer=RoleView,
+            response=RoleView,
             problems=(409, 422),
         ),
-        operation("GET", "/v1/quotas", calls.list_quotas, describes_configs, "Quotas", answer=QuotaViews),
+        operation("GET", "/v1/quotas", calls.list_quotas, describes_configs, "Quotas", response=QuotaViews),
         operation(
             "PUT",
             "/v1/quotas",
@@ -541,7 +541,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             alters_configs,
             "Change the limits of an entity",
             body=QuotaChange,
-            answer=QuotaView,
+            response=QuotaView,
             problems=(422,),
         ),
     ]

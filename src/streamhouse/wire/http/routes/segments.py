@@ -85,7 +85,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             " `blocks` it is `plans.max_block_indexes`.",
             tag="topics",
             query=SegmentsQuery,
-            answer=Segments,
+            response=Segments,
             problems=(404,),
         )
     ]

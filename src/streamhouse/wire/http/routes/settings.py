@@ -73,7 +73,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             summary="Settings of the agent that responds, with meaning and source",
             tag="agents",
             query=NoQuery,
-            answer=AgentSettingsView,
+            response=AgentSettingsView,
         )
     ]
 

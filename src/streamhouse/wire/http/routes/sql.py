@@ -163,9 +163,9 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             query=NoQuery,
             body=Question,
             max_body_bytes=settings.max_body_bytes,
-            answer=Rows,
-            other_answers=FORMATS,
-            answer_headers=HEADERS,
+            response=Rows,
+            other_responses=FORMATS,
+            response_headers=HEADERS,
             problems=FAILED,
         ),
         Operation(
@@ -179,7 +179,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             query=NoQuery,
             body=Text,
             max_body_bytes=settings.max_body_bytes,
-            answer=Checked,
+            response=Checked,
             problems=FAILED,
         ),
         Operation(
@@ -190,7 +190,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             summary="Completions: tables, columns, functions",
             tag=TAG,
             query=NoQuery,
-            answer=Words,
+            response=Words,
             problems=FAILED,
         ),
         Operation(
@@ -231,7 +231,7 @@ def _workers(broker: Broker) -> list[Operation[Any, Any]]:
             summary="List live SQL workers",
             tag=TAG,
             query=NoQuery,
-            answer=WorkersAnswer,
+            response=WorkersAnswer,
         ),
         Operation(
             method="POST",
@@ -243,7 +243,7 @@ def _workers(broker: Broker) -> list[Operation[Any, Any]]:
             query=NoQuery,
             body=WorkerBeat,
             max_body_bytes=MAX_BODY_BYTES,
-            answer=BeatAnswer,
+            response=BeatAnswer,
         ),
         Operation(
             method="DELETE",

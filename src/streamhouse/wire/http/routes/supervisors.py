@@ -102,7 +102,7 @@ def operations(broker: Broker, relay: ReadRelay) -> list[Operation[Any, Any]]:
             summary="List live supervisors",
             tag=TAG,
             query=NoQuery,
-            answer=SupervisorsAnswer,
+            response=SupervisorsAnswer,
         ),
         Operation(
             method="POST",
@@ -113,7 +113,7 @@ def operations(broker: Broker, relay: ReadRelay) -> list[Operation[Any, Any]]:
             tag=TAG,
             query=NoQuery,
             body=HeartbeatRequest,
-            answer=HeartbeatAnswer,
+            response=HeartbeatAnswer,
         ),
         Operation(
             method="DELETE",

@@ -129,7 +129,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             about="Definitions, then topics without one, then materialized views.",
             tag=TAG,
             query=NoQuery,
-            answer=TablesAnswer,
+            response=TablesAnswer,
         ),
         Operation(
             method="GET",
@@ -143,7 +143,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             summary="The definition of a table",
             tag=TAG,
             query=NoQuery,
-            answer=TableView,
+            response=TableView,
             problems=(404,),
         ),
         Operation(
@@ -155,7 +155,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             tag=TAG,
             query=NoQuery,
             body=TableDefinition,
-            answer=TableView,
+            response=TableView,
             problems=(409,),
         ),
         Operation(

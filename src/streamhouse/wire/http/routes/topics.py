@@ -213,7 +213,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             summary="List topics",
             tag=TAG,
             query=ListQuery,
-            answer=Topics,
+            response=Topics,
         ),
         Operation(
             method="GET",
@@ -223,7 +223,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             summary="List topic settings with defaults and meaning",
             tag=TAG,
             query=NoQuery,
-            answer=Settings,
+            response=Settings,
         ),
         Operation(
             method="POST",
@@ -237,9 +237,9 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             body=NewTopic,
             max_body_bytes=MAX_BODY_BYTES,
             status=201,
-            answer=TopicView,
+            response=TopicView,
             other_statuses={200: TopicView},
-            answer_headers={"Location": "URL of the topic"},
+            response_headers={"Location": "URL of the topic"},
             problems=(409,),
         ),
         *_of_one(calls),
@@ -257,7 +257,7 @@ def _of_one(calls: TopicCalls) -> list[Operation[Any, Any]]:
             summary="A topic with all effective settings",
             tag=TAG,
             query=NoQuery,
-            answer=TopicDetails,
+            response=TopicDetails,
             problems=(404,),
         ),
         Operation(
@@ -275,7 +275,7 @@ def _of_one(calls: TopicCalls) -> list[Operation[Any, Any]]:
             query=ChangeQuery,
             body=TopicChange,
             max_body_bytes=MAX_BODY_BYTES,
-            answer=TopicDetails,
+            response=TopicDetails,
             problems=(404,),
         ),
         Operation(
@@ -311,7 +311,7 @@ def _of_one(calls: TopicCalls) -> list[Operation[Any, Any]]:
             about="The high watermark is null if the leader is unavailable.",
             tag=TAG,
             query=NoQuery,
-            answer=Partitions,
+            response=Partitions,
             problems=(404,),
         ),
     ]

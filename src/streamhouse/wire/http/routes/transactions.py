@@ -178,7 +178,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             about="By transactional id. Every agent returns those of the whole cluster.",
             tag=TAG,
             query=TransactionsQuery,
-            answer=TransactionViews,
+            response=TransactionViews,
         ),
         Operation(
             method="POST",
@@ -192,7 +192,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             query=NoQuery,
             body=Abort,
             max_body_bytes=MAX_BODY_BYTES,
-            answer=AbortDone,
+            response=AbortDone,
             problems=(404, 422),
         ),
         Operation(
@@ -203,7 +203,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             summary="A transactional producer and its transaction",
             tag=TAG,
             query=NoQuery,
-            answer=TransactionView,
+            response=TransactionView,
             problems=(404, 422),
         ),
     ]

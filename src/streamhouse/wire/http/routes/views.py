@@ -151,7 +151,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             summary="List materialized views with their freshness",
             tag=TAG,
             query=NoQuery,
-            answer=ViewsAnswer,
+            response=ViewsAnswer,
         ),
         Operation(
             method="GET",
@@ -161,7 +161,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             summary="Describe a view",
             tag=TAG,
             query=NoQuery,
-            answer=ViewView,
+            response=ViewView,
             problems=(404,),
         ),
         Operation(
@@ -173,8 +173,8 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             about="A parameter for each column of the key (`?id=7`) finds one row; none of them: pages.",
             tag=TAG,
             query=RowsQuery,
-            answer=RowsAnswer,
-            also_answer=RowAnswer,
+            response=RowsAnswer,
+            also_response=RowAnswer,
             problems=(404,),
         ),
         Operation(
@@ -192,7 +192,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             query=NoQuery,
             body=PartRequest,
             max_body_bytes=broker.settings.views.max_part_bytes,
-            answer=PartAnswer,
+            response=PartAnswer,
             problems=(404, 409),
         ),
     ]

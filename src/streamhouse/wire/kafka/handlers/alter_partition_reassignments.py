@@ -47,7 +47,7 @@ async def handle(context: Context, request: AlterPartitionReassignmentsRequest) 
     plan = _Plan(context, topics, may_change_factor=request.allow_replication_factor_change)
     try:
         await plan.read_moves(request.topics)
-        answers = [
+        responses = [
             ReassignableTopicResponse(
                 name=topic.name,
                 partitions=[plan.answer(topic.name, part) async for part in iterate_fairly(topic.partitions)],
@@ -58,7 +58,7 @@ async def handle(context: Context, request: AlterPartitionReassignmentsRequest) 
     except StreamhouseError as error:
         return AlterPartitionReassignmentsResponse(error_code=context.count_error(error), error_message=str(error))
     return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change, error_message=None, responses=answers
+        allow_replication_factor_change=request.allow_replication_factor_change, error_message=None, responses=responses
     )
 
 
@@ -90,23 +90,23 @@ class _Plan:
             await self._context.broker.topic_admin.alter_topic(name, _with_factor(factor))
 
     def answer(self, name: str, requested: ReassignablePartition) -> ReassignablePartitionResponse:
-        answer = ReassignablePartitionResponse(partition_index=requested.partition_index, error_message=None)
+        response = ReassignablePartitionResponse(partition_index=requested.partition_index, error_message=None)
         try:
             if isinstance(topic := self._topics[name], StreamhouseError):
                 raise topic
             node = self._target(topic, requested)
         except StreamhouseError as error:
-            answer.error_code, answer.error_message = self._context.count_error(error), str(error)
-            return answer
+            response.error_code, response.error_message = self._context.count_error(error), str(error)
+            return response
         if node is None:
-            answer.error_code = self._context.count_error(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-            answer.error_message = "the partition is not being moved"
+            response.error_code = self._context.count_error(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+            response.error_message = "the partition is not being moved"
         else:
             partition = PartitionId(topic.topic_id, requested.partition_index)
             self._pins[partition] = node
             if requested.replicas is not None:
                 self._replicas[partition] = requested.replicas
-        return answer
+        return response
 
     def _target(self, topic: Topic, requested: ReassignablePartition) -> int | None:
         """The new leader of the partition; None to cancel a move that doesn't exist."""
