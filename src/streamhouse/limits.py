@@ -3,12 +3,13 @@
 `FairLimiter` bounds concurrent reads and serves waiting partitions in turn. With one queue for all, a reader with a
 hundred blocks to read would be served a hundred times before a reader of another partition gets its first block.
 `FifoLimiter` bounds the number and the bytes of items in flight, in order of arrival.
+`LargeWork` runs what would take the event loop too long in threads, a few at a time.
 `iterate_fairly` splits a loop over the many elements of one request, so that other requests are served in between.
 """
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Generator, Hashable, Iterable
+from collections.abc import AsyncIterator, Callable, Generator, Hashable, Iterable
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, TypeVar
 
@@ -147,6 +148,29 @@ class FifoLimiter:
 
 
 T = TypeVar("T")
+
+LARGE_AT_ONCE: Final = 2
+"""Threads for the work of large requests: they share the interpreter with the event loop."""
+
+
+class LargeWork:
+    """Work of large requests, in threads: at most `limit` at once, the others wait."""
+
+    def __init__(self, limit: int = LARGE_AT_ONCE) -> None:
+        self._slots = asyncio.Semaphore(limit)
+        self.done = 0
+
+    def __repr__(self) -> str:
+        return f"<LargeWork done={self.done}>"
+
+    async def run(self, work: Callable[[], T], *, is_large: bool = True) -> T:
+        """The result of `work`, which is called on the event loop if it isn't large."""
+        if not is_large:
+            return work()
+        async with self._slots:
+            self.done += 1
+            return await asyncio.to_thread(work)
+
 
 ELEMENTS_PER_SLICE: Final = 200
 """Elements of one request that are handled in a row; most take less than 0.05 ms."""

@@ -43,7 +43,7 @@ class KeptRows:
     def take(self, address: str, method: str, path: str, body: object = None) -> HttpResponse:
         part = msgspec.json.decode(msgspec.json.encode(body), type=PartRequest)
         for each in part.upserts:
-            self.rows[view_lookup_key(each.key)] = (part.batch, each.row)
+            self.rows[view_lookup_key(each.key)] = (part.batch, msgspec.json.decode(each.row))
         for key in part.deletes:
             self.rows.pop(view_lookup_key(key), None)
         if part.complete and part.part == part.parts - 1:

@@ -1,6 +1,7 @@
 """Produce and ProduceBatches: what is answered is what is in the log."""
 
 import asyncio
+import threading
 
 import grpc
 import pytest
@@ -11,7 +12,9 @@ from streamhouse.broker.forwarding.publish import MAX_BATCHES
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import encode_batch
 from streamhouse.model.record import NewRecord
+from streamhouse.wire.grpc import produce, produce_stream
 from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
+from streamhouse.wire.grpc.produce import Results, produce_response
 from streamhouse.wire.grpc.requests import MAX_RECORDS
 from tests.wire.grpc.conftest import Connect, StartAgent
 from tests.wire.grpc.talk import Client, Refused, stalled
@@ -149,6 +152,26 @@ async def test_what_can_not_be_understood_names_the_field(
         await client(request_, response)
     assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
     assert field in refused.value.text
+
+
+async def test_the_response_to_many_records_is_made_in_a_thread(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    makers: list[bool] = []
+
+    def make(results: Results) -> pb.ProduceResponse:
+        makers.append(threading.current_thread() is threading.main_thread())
+        return produce_response(results)
+
+    monkeypatch.setattr(produce, "produce_response", make)
+    monkeypatch.setattr(produce_stream, "produce_response", make)
+    stream = client.stream("ProduceStream", pb.ProduceStreamResponse)
+    for count in (3, 5000):
+        request = pb.ProduceRequest(topic="orders", records=[pb.Record(value=b"12")] * count)
+        assert len((await client(request, pb.ProduceResponse)).offsets) == count
+        await stream.send(pb.ProduceStreamRequest(produce=request))
+        assert len((await stream.next()).produced.offsets) == count
+    assert makers == [True, True, False, False]
 
 
 async def test_more_records_than_a_message_may_have_are_refused_before_they_are_read(client: Client) -> None:

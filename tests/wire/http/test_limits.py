@@ -11,7 +11,9 @@ from prometheus_client import CollectorRegistry
 from starlette.responses import PlainTextResponse
 
 from streamhouse.config import HttpSettings
+from streamhouse.wire.http import server
 from streamhouse.wire.http.middleware import HttpMetrics, RequestLimits
+from streamhouse.wire.http.request_body import RequestBodies
 from streamhouse.wire.http.server import SLICE_BYTES, Connection
 from tests.contracts.clocks import ManualClock
 
@@ -317,7 +319,7 @@ async def test_refusals_of_a_client_that_asks_without_end_are_held_back_longer_a
         await PlainTextResponse("", status_code=int(scope["path"][1:]))(scope, receive, send)
 
     settings = HttpSettings(failures_per_s=5, max_failure_delay_s=0.2)
-    resume = RequestLimits(app, settings, HttpMetrics(CollectorRegistry()), clock=clock)
+    resume = RequestLimits(app, settings, HttpMetrics(CollectorRegistry()), bodies=RequestBodies(settings), clock=clock)
 
     async def ask(status: int, *, port: int = 1) -> None:
         clock.advance(ms=1)
@@ -383,3 +385,51 @@ async def test_a_body_with_two_lengths_is_refused_and_nothing_behind_it_is_taken
     assert (status, problem["title"]) == (400, "AmbiguousLength")
     assert await ended(reader)
     assert await stored(site) == []
+
+
+async def test_uploads_and_bodies_that_are_not_complete_are_answered_when_the_agent_stops(
+    start_site: StartSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = await with_topic(await start_site(), 1)
+    reader, writer = await site.connect()
+    writer.write(head(RECORDS, "Content-Type: application/x-ndjson", "Transfer-Encoding: chunked"))
+    writer.write(b'c\r\n{"value":1}\n\r\n')
+    await site.until(partial(has_stored, site, 1))
+    body_reader, body_writer = await site.connect()
+    body_writer.write(head(RECORDS, "Content-Type: application/json", "Content-Length: 100") + b"{")
+    await site.until(partial(_is_busy, site, 3))
+    site.agent.stop()
+    status, summary = await answer_of(reader)
+    assert (status, summary["records"], summary["complete"]) == (200, 1, False)
+    assert "the agent is stopping" in summary["errors"][0]["reason"]
+    status, problem = await answer_of(body_reader)
+    assert (status, problem["title"]) == (503, "Stopping")
+    assert await ended(reader)
+    assert "Traceback" not in caplog.text
+
+
+async def _is_busy(site: Site, requests: int) -> bool:
+    return await site.metric("streamhouse_http_requests_active") == requests
+
+
+async def test_a_request_that_does_not_end_is_answered_when_the_agent_has_waited_for_it(
+    start_site: StartSite, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server, "GRACE_S", 0)
+    site = await start_site()
+    entered = asyncio.Event()
+
+    async def never(*_: Any, **__: Any) -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(site.agent.broker.pipelines, "all", never)
+    reader, writer = await site.connect()
+    writer.write(head("/v1/pipelines", method="GET"))
+    async with asyncio.timeout(10):
+        await entered.wait()
+    site.agent.stop()
+    status, problem = await answer_of(reader)
+    assert (status, problem["title"]) == (503, "Stopping")
+    assert await ended(reader)
+    assert [each.getMessage() for each in caplog.records if each.exc_info] == []

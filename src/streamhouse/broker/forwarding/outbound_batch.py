@@ -76,6 +76,9 @@ def _add(digest: "hashlib.blake2b", field: bytes | None) -> None:
 INLINE_BYTES: Final = 256 * 1024
 """Larger batches are encoded in a thread, smaller ones on the event loop."""
 
+INLINE_ELEMENTS: Final = 2000
+"""Records and headers up to which a call is translated, and a batch encoded, on the event loop."""
+
 OnRejected = Callable[[int, StreamhouseError], None]
 
 
@@ -197,8 +200,12 @@ class RecordBatch:
         return bool(valid)
 
 
+def has_many_elements(records: Sequence[NewRecord]) -> bool:
+    return len(records) > INLINE_ELEMENTS or sum([len(each.headers) for each in records]) > INLINE_ELEMENTS
+
+
 async def encode(records: Sequence[NewRecord], *, codec: Codec, now_ms: int, size_bytes: int) -> bytearray:
-    if size_bytes <= INLINE_BYTES:
+    if size_bytes <= INLINE_BYTES and not has_many_elements(records):
         return encode_batch(records, codec=codec, now_ms=now_ms)
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(None, lambda: encode_batch(records, codec=codec, now_ms=now_ms))

@@ -7,13 +7,21 @@ Leaves      hashing keys to `format.partitioner`; sending and retries to `forwar
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from itertools import count, repeat
 from typing import Final
 
 from streamhouse.broker.dependencies import Dependencies
 from streamhouse.broker.forwarding.forwarding_producer import ForwardingProducer, SendResult, StoredBatch
 from streamhouse.broker.forwarding.leader_lookup import LocalBroker
-from streamhouse.broker.forwarding.outbound_batch import IdempotencyKey, OnRejected, RawBatch, RecordBatch, encode
+from streamhouse.broker.forwarding.outbound_batch import (
+    IdempotencyKey,
+    OnRejected,
+    RawBatch,
+    RecordBatch,
+    encode,
+    has_many_elements,
+)
 from streamhouse.errors import (
     InvalidRecord,
     InvalidTimestamp,
@@ -26,7 +34,7 @@ from streamhouse.errors import (
 from streamhouse.format.compression import Codec
 from streamhouse.format.partitioner import partition_for
 from streamhouse.format.records import encode_batch
-from streamhouse.limits import iterate_fairly
+from streamhouse.limits import LargeWork, iterate_fairly
 from streamhouse.model.names import TopicId, TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt
 from streamhouse.model.topic import Topic, TopicConfig
@@ -102,7 +110,9 @@ class BatchBuilder:
         config: TopicConfig,
         key: IdempotencyKey | None,
         refuse: OnRejected,
+        large_calls: LargeWork,
     ) -> None:
+        self._large_calls = large_calls
         self._compress_at_bytes = dependencies.settings.records.compress_at_bytes
         self._now_ms = dependencies.clock.now_ms()
         self._records = records
@@ -122,7 +132,8 @@ class BatchBuilder:
             try:
                 encoded = await encode(records, codec=codec, now_ms=self._now_ms, size_bytes=size_bytes)
             except InvalidRecord as error:
-                if valid := self._without(chosen, error):
+                work = partial(self._without, chosen, error)
+                if valid := await self._large_calls.run(work, is_large=has_many_elements(records)):
                     waiting.append(valid)
                 continue
             if len(encoded) <= self._config.max_message_bytes:
@@ -190,6 +201,7 @@ class PublishService:
         self._here = here
         self._delivery = delivery
         self._configs = TopicConfigs(dependencies, here)
+        self._large_calls = LargeWork()
         self._calls = 0
 
     async def publish(
@@ -207,17 +219,24 @@ class PublishService:
         deadline = self._dependencies.deadline(timeout_s)
         target = await self._topic(topic, deadline)
         results: list[RecordResult] = [NOT_TRIED] * len(records)
+        is_large = has_many_elements(records)
         if idempotency_key is None and self._dependencies.traces is not None:
-            records = with_trace(records, current_context())
-        key = IdempotencyKey(idempotency_key, records) if idempotency_key is not None else None
+            records = await self._large_calls.run(partial(with_trace, records, current_context()), is_large=is_large)
+        key = None
+        if idempotency_key is not None:
+            key = await self._large_calls.run(partial(IdempotencyKey, idempotency_key, records), is_large=is_large)
         builder = BatchBuilder(
             self._dependencies,
             records,
             config=self._configs.of(target),
             key=key,
             refuse=results.__setitem__,
+            large_calls=self._large_calls,
         )
-        by_partition = assign_partitions(target, records, sticky=self._sticky(key), refuse=results.__setitem__)
+        by_partition = await self._large_calls.run(
+            partial(assign_partitions, target, records, sticky=self._sticky(key), refuse=results.__setitem__),
+            is_large=is_large,
+        )
 
         async def publish_to(partition: int, positions: Sequence[int]) -> None:
             name = TopicPartition(target.name, partition)

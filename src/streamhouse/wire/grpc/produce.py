@@ -88,11 +88,13 @@ class ProduceService:
 
     async def produce(self, request: pb.ProduceRequest, call: Call) -> pb.ProduceResponse:
         target, records = await translate(read_records, request, size_bytes=call.size_bytes)
-        return produce_response(await self.append_records(target, records, call))
+        results = await self.append_records(target, records, call)
+        return await translate(produce_response, results, size_bytes=call.size_bytes)
 
     async def produce_batches(self, request: pb.ProduceBatchesRequest, call: Call) -> pb.ProduceBatchesResponse:
         target, batches = await translate(read_batches, request, size_bytes=call.size_bytes)
-        return produce_batches_response(await self.append_batches(target, batches, call))
+        results = await self.append_batches(target, batches, call)
+        return await translate(produce_batches_response, results, size_bytes=call.size_bytes)
 
 
 def produce_response(results: Results) -> pb.ProduceResponse:

@@ -126,7 +126,7 @@ async def _stream(
 ) -> None:
     async def work(batch: Sequence[StreamMessage[Target, Item]]) -> list[bytes]:
         await append_batch(batch, append)
-        return [response(message) for message in batch]
+        return [await translate(response, message, size_bytes=message.call.size_bytes) for message in batch]
 
     await respond_in_batches(messages, work, send, limit=limit)
 

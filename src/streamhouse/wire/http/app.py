@@ -16,6 +16,7 @@ from starlette.routing import Route
 from streamhouse.broker.broker import Broker
 from streamhouse.clock import SystemClock
 from streamhouse.errors import StreamhouseError
+from streamhouse.limits import LargeWork
 from streamhouse.wire.authentication import Authenticator
 from streamhouse.wire.http import openapi
 from streamhouse.wire.http.authentication import Authentication
@@ -79,9 +80,10 @@ def make_app(
     http_metrics = HttpMetrics(registry)
     bodies = RequestBodies(limits)
     encoding, memory = SchemaEncoding(broker.settings.schemas), JsonMemory(limits)
+    large_bodies = LargeWork()
     declared: list[Operation[Any, Any]] = [
         *topics.operations(broker),
-        *produce.operations(broker, bodies, broker.schemas, encoding),
+        *produce.operations(broker, bodies, broker.schemas, encoding, large_bodies),
         *fetch.operations(broker, broker.schemas, encoding, Streams(broker, limits, http_metrics), memory),
         *search.operations(broker, broker.schemas, encoding, memory),
         *groups.operations(broker),
@@ -112,7 +114,7 @@ def make_app(
     declared += [*partition_freezes.operations(broker), *traces.operations(broker)]
     app = Starlette(
         routes=[
-            *make_routes(declared, bodies),
+            *make_routes(declared, bodies, large_bodies),
             Route("/docs/{page:path}", site),
             *console_routes(console),
             *schemas.routes(broker, bodies, cluster_id=cluster_id),
@@ -134,4 +136,4 @@ def make_app(
         quotas=broker.security.quotas,
         clock=SystemClock(),
     )
-    return RequestLimits(authentication, limits, http_metrics, tracer=broker.tracer)
+    return RequestLimits(authentication, limits, http_metrics, bodies=bodies, tracer=broker.tracer)

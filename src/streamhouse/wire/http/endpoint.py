@@ -2,8 +2,8 @@
 
 Data path   router -> **endpoint** -> handler
 Owns        the rights that an operation needs; methods, parameters, headers and JSON bodies against their types; errors
-            that name the field
-Leaves      the declarations to `operations`, the handlers to `routes`
+            that name the field; which bodies are decoded in a thread
+Leaves      the declarations to `operations`, the handlers to `routes`, the number of elements of a body to `elements`
 
 JSON Schema calls 3.0 an integer, and some languages write all numbers like this; msgspec does not accept it.
 `whole_numbers` converts such numbers where a type has an integer, and nowhere else: values of records stay as they are.
@@ -11,6 +11,7 @@ JSON Schema calls 3.0 an integer, and some languages write all numbers like this
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -19,14 +20,19 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from streamhouse.limits import LargeWork
 from streamhouse.wire.authorization import RequestAccess
 from streamhouse.wire.http import tenants
+from streamhouse.wire.http.elements import counted
 from streamhouse.wire.http.errors import FieldError, Malformed, MethodNotAllowed
 from streamhouse.wire.http.operations import JSON, PATH_PARAMETERS, Call, Header, Operation
 from streamhouse.wire.http.request_body import RequestBodies, content_type, negotiate_type
 from streamhouse.wire.http.scope import access_of
 
 _WHOLE: Final = re.compile(rb"(-?[0-9]{1,19})\.0{1,20}")
+
+MAX_REWRITTEN: Final = 500_000
+"""Commas of a list whose numbers are rewritten, in which there are fewer than elements of the largest body."""
 
 Rewrite = Callable[[Raw], Raw]
 
@@ -69,7 +75,8 @@ def _whole(raw: Raw) -> Raw:
 
 def _of_list(rewrite: Rewrite) -> Rewrite:
     def of_list(raw: Raw) -> Raw:
-        if bytes(raw)[:1] != b"[":
+        text = bytes(raw)
+        if text[:1] != b"[" or text.count(b",") > MAX_REWRITTEN:
             return raw
         return Raw(msgspec.json.encode([rewrite(each) for each in msgspec.json.decode(raw, type=list[Raw])]))
 
@@ -92,14 +99,19 @@ _JSON_ERROR: Final = re.compile(r"^(?P<reason>.*?)(?: - at `(?P<key>key in )?(?P
 _FIELD: Final = re.compile(r"^Object (?:contains unknown|missing required) field `(.*)`$")
 MAX_REASON: Final = 300
 COMPACT: Final = -1
+INLINE_BYTES: Final = 16 * 1024
+"""Size of a JSON body up to which it is decoded on the event loop."""
 
 
 class Endpoint:
     """An ASGI application for one path."""
 
-    def __init__(self, path: str, operations: Sequence[Operation[Any, Any]], bodies: RequestBodies) -> None:
+    def __init__(
+        self, path: str, operations: Sequence[Operation[Any, Any]], bodies: RequestBodies, large_bodies: LargeWork
+    ) -> None:
         self.path = path
         self._bodies = bodies
+        self._large_bodies = large_bodies
         self.operations = tuple(operations)
         self._by_method = {each.method: each for each in operations}
         if "GET" in self._by_method:
@@ -144,7 +156,8 @@ class Endpoint:
             media_type = content_type(request.headers.get("content-type"), operation.body_types)
             if media_type == JSON and operation.body is not None:
                 data = await self._bodies.read(request, limit=operation.max_body_bytes)
-                body = decode_json(data, operation.body)
+                decode = partial(decode_json, data, operation.body)
+                body = await self._large_bodies.run(decode, is_large=len(data) > INLINE_BYTES)
         if tenant and operation.name in tenants.SERVED:
             tenants.enter(tenant, query)
             tenants.enter(tenant, body)
@@ -159,12 +172,14 @@ class Endpoint:
         )
 
 
-def make_routes(operations: Iterable[Operation[Any, Any]], bodies: RequestBodies) -> list[Route]:
+def make_routes(
+    operations: Iterable[Operation[Any, Any]], bodies: RequestBodies, large_bodies: LargeWork
+) -> list[Route]:
     """One route for each path, in the order in which paths were first declared."""
     by_path: dict[str, list[Operation[Any, Any]]] = {}
     for each in operations:
         by_path.setdefault(each.path, []).append(each)
-    return [Route(path, Endpoint(path, declared, bodies)) for path, declared in by_path.items()]
+    return [Route(path, Endpoint(path, declared, bodies, large_bodies)) for path, declared in by_path.items()]
 
 
 def read_path(raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -213,11 +228,14 @@ def decode_json(data: bytes, kind: type[T], *, at: str = "$") -> T:
             data.decode()  # msgspec doesn't check `Raw` parts
         data = msgspec.json.format(data, indent=COMPACT)  # once for all `Raw` parts
         try:
-            return msgspec.json.decode(data, type=kind)
+            with counted():
+                return msgspec.json.decode(data, type=kind)
         except msgspec.ValidationError as error:
             if "got `float`" not in str(error):
                 raise
-            return msgspec.json.decode(whole_numbers(data, kind), type=kind)
+            data = whole_numbers(data, kind)
+            with counted():
+                return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError as error:
         raise malformed("invalid body", error, at=at) from None
     except UnicodeDecodeError as error:

@@ -28,6 +28,7 @@ from streamhouse.telemetry import REQUEST_ID, RateLimitedLog, is_request_id, req
 from streamhouse.tracing import HEADER, Span, SpanKind, Tracer, parse_traceparent
 from streamhouse.wire.client_limits import RejectionBackoff, TokenBuckets
 from streamhouse.wire.http.errors import AmbiguousLength, ForeignOrigin, TooManyRequests, error_response
+from streamhouse.wire.http.request_body import RequestBodies
 
 _BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
@@ -83,10 +84,12 @@ class RequestLimits:
         settings: HttpSettings,
         metrics: HttpMetrics,
         *,
+        bodies: RequestBodies,
         clock: Clock | None = None,
         tracer: Tracer | None = None,
     ) -> None:
         self.app = app
+        self._bodies = bodies
         self._ids = Ids()
         self._tracer = tracer
         self.clock = clock or SystemClock()
@@ -125,6 +128,10 @@ class RequestLimits:
             self._busy -= 1
             self.metrics.busy.set(self._busy)
             seen.count()
+
+    def stop(self) -> None:
+        """Respond to requests whose bodies aren't complete, instead of waiting for the rest."""
+        self._bodies.stop()
 
     async def _traced(self, tracer: Tracer, scope: Scope, seen: "_RequestMeter") -> None:
         parent = parse_traceparent(header_of(scope, HEADER))

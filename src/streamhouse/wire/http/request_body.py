@@ -1,16 +1,19 @@
 """Request bodies within limits of size, time and memory, and media types of requests and responses.
 
-Owns        the memory that all bodies use together; timeouts of a body and of each chunk; 415 and 406
+Owns        the memory that all bodies use together; timeouts of a body and of each chunk, the end of waiting when the
+            agent stops; 415 and 406
 Leaves      what a body contains to `endpoint` and `records`
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from starlette.requests import ClientDisconnect, Request
 
 from streamhouse.config import HttpSettings
+from streamhouse.errors import Stopping, StreamhouseError
 from streamhouse.wire.http.errors import (
     BodyTimeout,
     BodyTooLarge,
@@ -24,6 +27,8 @@ from streamhouse.wire.http.errors import (
 class RequestBodies:
     def __init__(self, settings: HttpSettings) -> None:
         self._settings = settings
+        self._waiting: set[asyncio.Timeout] = set()
+        self._is_stopping = False
         self.held_bytes = 0
 
     def __repr__(self) -> str:
@@ -36,14 +41,15 @@ class RequestBodies:
         body = bytearray()
         held = 0
         try:
-            async with asyncio.timeout(self._settings.body_timeout_s):
-                async for piece in request.stream():
-                    body += piece
-                    if len(body) > allowed:
-                        raise _too_large(allowed)
-                    held += self._hold(len(piece))
+            async with asyncio.timeout(self._settings.body_timeout_s) as timer:
+                with self._ended_by_stop(timer):
+                    async for piece in request.stream():
+                        body += piece
+                        if len(body) > allowed:
+                            raise _too_large(allowed)
+                        held += self._hold(len(piece))
         except TimeoutError:
-            raise _too_slow(self._settings.body_timeout_s, "http.body_timeout_s") from None
+            raise self._too_slow(self._settings.body_timeout_s, "http.body_timeout_s") from None
         except ClientDisconnect:
             raise Malformed("the client disconnected before the body was complete") from None
         finally:
@@ -56,15 +62,37 @@ class RequestBodies:
         stream = request.stream()
         while True:
             try:
-                async with asyncio.timeout(self._settings.body_idle_timeout_s):
-                    piece = await anext(stream)
+                async with asyncio.timeout(self._settings.body_idle_timeout_s) as timer:
+                    with self._ended_by_stop(timer):
+                        piece = await anext(stream)
             except StopAsyncIteration:
                 return
             except TimeoutError:
-                raise _too_slow(self._settings.body_idle_timeout_s, "http.body_idle_timeout_s") from None
+                raise self._too_slow(self._settings.body_idle_timeout_s, "http.body_idle_timeout_s") from None
             except ClientDisconnect:
                 raise Malformed("the client disconnected before the body was complete") from None
             yield piece
+
+    def stop(self) -> None:
+        """Wait for no more bytes: `read` and `pieces` raise `Stopping`."""
+        self._is_stopping = True
+        for timer in self._waiting:
+            end_now(timer)
+
+    @contextmanager
+    def _ended_by_stop(self, timer: asyncio.Timeout) -> Iterator[None]:
+        if self._is_stopping:
+            raise Stopping("the agent is stopping; the body was not complete")
+        self._waiting.add(timer)
+        try:
+            yield
+        finally:
+            self._waiting.discard(timer)
+
+    def _too_slow(self, limit_s: float, setting: str) -> StreamhouseError:
+        if self._is_stopping:
+            return Stopping("the agent is stopping; the body was not complete")
+        return BodyTimeout(f"the body came too slowly; limit_s={limit_s:g} setting={setting}")
 
     def _hold(self, size: int) -> int:
         limit = self._settings.max_inflight_bytes
@@ -90,8 +118,9 @@ def _too_large(limit: int) -> BodyTooLarge:
     return BodyTooLarge(f"the body is too large; limit={limit} setting=http.max_body_bytes")
 
 
-def _too_slow(limit_s: float, setting: str) -> BodyTimeout:
-    return BodyTimeout(f"the body came too slowly; limit_s={limit_s:g} setting={setting}")
+def end_now(timer: asyncio.Timeout) -> None:
+    if not timer.expired():
+        timer.reschedule(asyncio.get_running_loop().time())
 
 
 MAX_NAMED = 200

@@ -25,8 +25,9 @@ from streamhouse.broker.security.quotas import Quotas
 from streamhouse.clock import SystemClock
 from streamhouse.config import HttpSettings
 from streamhouse.config.fields import peer_host
+from streamhouse.errors import Stopping
 from streamhouse.wire.client_limits import ConnectionLimits, Rejection
-from streamhouse.wire.http.errors import PROBLEM_JSON, Problem
+from streamhouse.wire.http.errors import PROBLEM_JSON, Problem, error_response
 from streamhouse.wire.http.middleware import HttpMetrics, RequestLimits
 from streamhouse.wire.http.scope import CERTIFIED, LISTENER
 from streamhouse.wire.listener import OpenListener
@@ -48,6 +49,10 @@ SLICE_BYTES: Final = 8 * 1024
 
 SMALL_BYTES: Final = 512
 """Pieces of such a body up to this size are parsed when they arrive."""
+
+
+GRACE_S: Final = 2
+"""Seconds for which a stop waits for requests; then they are answered with an error."""
 
 
 class ChunkTurns:
@@ -125,7 +130,16 @@ class Connection(H11Protocol):
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
         scope[LISTENER] = self.listener.spec
         scope[CERTIFIED] = self._certified
-        await self._application(scope, receive, send)
+        try:
+            await self._application(scope, receive, send)
+        except asyncio.CancelledError:  # the agent stops, and waits no longer
+            if self.cycle.response_started:
+                self.cycle.disconnected = True  # the client sees an incomplete response
+                self.transport.abort()
+            else:
+                await error_response(Stopping("the agent is stopping; the request was not completed"))(
+                    scope, receive, send
+                )
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -368,6 +382,7 @@ class HttpServer:
         self, settings: HttpSettings, app: RequestLimits, listeners: Sequence[OpenListener], *, quotas: Quotas
     ) -> None:
         self._listeners = listeners
+        self._app = app
         limits, turns = ConnectionLimits(settings, section="http"), ChunkTurns()
         self._servers = [
             _server(app, connection_class(settings, app.metrics, limits, quotas, listener, turns), settings)
@@ -397,6 +412,7 @@ class HttpServer:
     async def stop(self) -> None:
         for acceptor in self._acceptors:
             await acceptor.close()
+        self._app.stop()
         for server in self._servers:
             server.should_exit = True
             server.exit.set()
@@ -438,7 +454,7 @@ def _server(app: RequestLimits, connection: type[Connection], settings: HttpSett
         lifespan="off",
         timeout_keep_alive=round(settings.idle_timeout_s),
         h11_max_incomplete_event_size=settings.max_header_bytes,
-        timeout_graceful_shutdown=2,
+        timeout_graceful_shutdown=GRACE_S,
     )
     config.load()
     return _Uvicorn(config)

@@ -5,13 +5,13 @@ Owns        the precedence of query, body and record; the path of every field er
 Leaves      bytes to `formats` and `schemas`
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from msgspec import UNSET, Raw
 
-from streamhouse.limits import yield_to_loop
+from streamhouse.limits import LargeWork
 from streamhouse.model.record import Acks, NewRecord
 from streamhouse.wire.http.errors import MAX_FIELD_ERRORS, FieldError, Unprocessable
 from streamhouse.wire.http.records.formats import BAD_VALUE, Writer, bytes_of, field_error, headers_of, reject
@@ -21,8 +21,8 @@ from streamhouse.wire.http.records.types import Format, Publication, Publication
 Part = Literal["key", "value"]
 PARTS: Final[Sequence[Part]] = ("key", "value")
 
-ELEMENTS_AT_ONCE: Final = 1000
-"""Records and headers that are converted before others have their turn."""
+INLINE_ELEMENTS: Final = 1000
+"""Records and headers up to which a body is converted on the event loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,17 +91,11 @@ def _chosen(part: Part, options: Publication | PublicationQuery) -> SchemaChoice
 
 
 async def encode_records(
-    shapes: Sequence[RecordShape], defaults: Defaults, encoding: SchemaEncoding
+    shapes: Sequence[RecordShape], defaults: Defaults, encoding: SchemaEncoding, large_bodies: LargeWork
 ) -> list[NewRecord]:
-    """Like `new_records`; records with schemas are encoded in a thread, and without them others have their turn after
-    every `ELEMENTS_AT_ONCE` records and headers."""
+    """Like `new_records`; records with schemas, and many records or headers, are encoded in a thread."""
     if not defaults.has_writer:
-        work = RecordConversion(defaults)
-        for some in _slices(shapes):
-            work.add(some)
-            if len(some) < len(shapes):
-                await yield_to_loop()
-        return work.result()
+        return await large_bodies.run(lambda: new_records(shapes, defaults), is_large=_is_large(shapes))
     return await encoding.run(
         lambda deadline: new_records(shapes, prepare_values(shapes, defaults, encoding, deadline), check=deadline.check)
     )
@@ -126,50 +120,23 @@ def new_records(
 ) -> list[NewRecord]:
     """The records of a body; raises `Unprocessable` with all field errors, and nothing is published then. `check` is
     called before each record."""
-    work = RecordConversion(defaults, check)
-    work.add(shapes)
-    return work.result()
-
-
-class RecordConversion:
-    """Converts the records of a body, a part at a time."""
-
-    def __init__(self, defaults: Defaults, check: Callable[[], None] = lambda: None) -> None:
-        self._defaults = defaults
-        self._check = check
-        self._count = 0
-        self._records: list[NewRecord] = []
-        self._field_errors: list[FieldError] = []
-
-    def __repr__(self) -> str:
-        return f"<RecordConversion records={len(self._records)} errors={len(self._field_errors)}>"
-
-    def add(self, shapes: Iterable[RecordShape]) -> None:
-        for shape in shapes:
-            if len(self._field_errors) >= MAX_FIELD_ERRORS:
-                return
-            self._check()
-            try:
-                self._records.append(new_record(shape, self._defaults))
-            except BAD_VALUE:
-                self._field_errors.extend(_field_errors(self._count, shape, self._defaults))
-            self._count += 1
-
-    def result(self) -> list[NewRecord]:
-        if self._field_errors:
-            raise reject(self._field_errors)
-        return self._records
-
-
-def _slices(shapes: Sequence[RecordShape]) -> Iterator[Sequence[RecordShape]]:
-    start = elements = 0
+    records: list[NewRecord] = []
+    field_errors: list[FieldError] = []
     for number, shape in enumerate(shapes):
-        elements += 1 + len(shape.headers)
-        if elements >= ELEMENTS_AT_ONCE:
-            yield shapes[start : number + 1]
-            start, elements = number + 1, 0
-    if start < len(shapes):
-        yield shapes[start:]
+        check()
+        try:
+            records.append(new_record(shape, defaults))
+        except BAD_VALUE:
+            field_errors += _field_errors(number, shape, defaults)
+            if len(field_errors) >= MAX_FIELD_ERRORS:
+                break
+    if field_errors:
+        raise reject(field_errors)
+    return records
+
+
+def _is_large(shapes: Sequence[RecordShape]) -> bool:
+    return len(shapes) > INLINE_ELEMENTS or sum(len(shape.headers) for shape in shapes) > INLINE_ELEMENTS
 
 
 def new_record(shape: RecordShape, defaults: Defaults) -> NewRecord:

@@ -27,6 +27,7 @@ from streamhouse.wire.http.operations import EVENTS, MAX_LIMIT, NDJSON
 from streamhouse.wire.http.records.formats import Viewer
 from streamhouse.wire.http.records.topic_reader import PartitionRecords, TopicReader
 from streamhouse.wire.http.records.types import RecordView
+from streamhouse.wire.http.request_body import end_now
 
 WRITTEN: Final = 8
 """Memory that a byte of a record takes while it is written: itself, its text, and up to six bytes of JSON."""
@@ -117,10 +118,6 @@ class Streams:
         await self._stopping()
         for ending in self._open:
             end_now(ending)
-
-
-def end_now(ending: asyncio.Timeout) -> None:
-    ending.reschedule(asyncio.get_running_loop().time())
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True):

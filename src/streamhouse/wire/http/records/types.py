@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from streamhouse.model.record import Acks
+from streamhouse.wire.http.elements import Element
 from streamhouse.wire.http.errors import Problem
 from streamhouse.wire.http.operations import MAX_INT, MAX_LONG
 
@@ -27,7 +28,7 @@ SchemaId = Annotated[int, Meta(ge=1, le=MAX_INT)]
 Subject = Annotated[str, Meta(min_length=1, max_length=1000)]
 
 
-class HeaderShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+class HeaderShape(Element, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """A record header: its value is text, bytes in base64, or null."""
 
     name: str
@@ -35,13 +36,13 @@ class HeaderShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     base64: str | UnsetType = UNSET
 
 
-class RecordShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+class RecordShape(Element, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """A record to publish. `value` null is a tombstone; without `partition` the key decides, with Kafka's default
     partitioner."""
 
     value: Raw
     key: Raw = msgspec.field(default_factory=Raw)
-    headers: list[HeaderShape] = []
+    headers: list[HeaderShape] = msgspec.field(default_factory=list)
     partition: PartitionNumber | None = None
     timestamp_ms: Timestamp | None = None
     key_format: Format | None = None

@@ -17,10 +17,10 @@ from typing import Final
 
 from streamhouse.broker.forwarding.records import RecordService
 from streamhouse.config import HttpSettings
-from streamhouse.errors import Retriable, StreamhouseError
-from streamhouse.limits import yield_to_loop
+from streamhouse.errors import Retriable, Stopping, StreamhouseError
+from streamhouse.limits import LargeWork, yield_to_loop
 from streamhouse.model.record import NewRecord, Receipt
-from streamhouse.wire.http.endpoint import decode_json
+from streamhouse.wire.http.endpoint import INLINE_BYTES, decode_json
 from streamhouse.wire.http.errors import MAX_FIELD_ERRORS, BodyTooLarge, Malformed, Refusal
 from streamhouse.wire.http.records.formats import BAD_VALUE
 from streamhouse.wire.http.records.publish_body import Defaults, new_record, prepare_values
@@ -76,9 +76,11 @@ class Upload:
         topic: str,
         defaults: Defaults,
         encoding: SchemaEncoding,
+        large_bodies: LargeWork,
         idempotency_key: str | None,
     ) -> None:
         self._encoding = encoding
+        self._large_bodies = large_bodies
         self._records = records
         self._settings = settings
         self._topic = topic
@@ -106,7 +108,7 @@ class Upload:
             await self._read(pieces)
         except _Stopped:
             complete = False
-        except Refusal as error:  # client disconnected, body too slow, or line too long
+        except (Refusal, Stopping) as error:  # client disconnected, body too slow, or line too long
             self._blame(self._line + 1, error)
             complete = False
             if self._key is None:
@@ -156,9 +158,12 @@ class Upload:
                 await yield_to_loop()
 
     async def _written(self, lines: Sequence[bytes]) -> list[_Line]:
-        """The record of each line; records with schemas are encoded in a thread."""
+        """The record of each line; records with schemas, and many bytes, are translated in a thread."""
         if not lines or not self._defaults.has_writer:
-            return [_record_of(_shape_of(line), self._defaults) for line in lines]
+            return await self._large_bodies.run(
+                lambda: [_record_of(_shape_of(line), self._defaults) for line in lines],
+                is_large=sum(map(len, lines)) > INLINE_BYTES,
+            )
         return await self._encoding.run(lambda deadline: self._write(lines, deadline))
 
     def _write(self, lines: Sequence[bytes], deadline: Deadline) -> list[_Line]:

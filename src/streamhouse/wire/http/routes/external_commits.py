@@ -9,10 +9,11 @@ records of a commit when it is acknowledged, not before. `covers` describes the 
 committed with another input is rejected (409).
 """
 
+import asyncio
 from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Raw
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
@@ -25,6 +26,7 @@ from streamhouse.model.needs import needs
 from streamhouse.model.pipeline import Fence, PipelineName
 from streamhouse.model.replay import MAX_COVERS
 from streamhouse.model.segment import SegmentObject
+from streamhouse.wire.http.elements import Element
 from streamhouse.wire.http.operations import (
     MAX_INT,
     MAX_LONG,
@@ -45,7 +47,7 @@ Covers = Annotated[str, Meta(max_length=MAX_COVERS)]
 Query = Annotated[str, Meta(pattern=QUERY_PATTERN, description="a UUID of the query's own")]
 
 
-class RunToPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunToPlace(Element, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The position of a partition's records in a segment, as in the segment's directory; offsets [stored_base,
     stored_end)."""
 
@@ -61,7 +63,7 @@ class RunToPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_timestamp_ms: Annotated[int, Meta(ge=-MAX_LONG, le=MAX_LONG)]
 
 
-class SegmentToPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SegmentToPlace(Element, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An object in the object store, with the key `placed/QUERY/EPOCH/UNIQUE`."""
 
     key: Annotated[str, Meta(min_length=1, max_length=200)]
@@ -84,7 +86,7 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     query: Query
     epoch: Number
-    progress: Any = None
+    progress: Raw = msgspec.field(default_factory=Raw)
     segments: list[SegmentToPlace]
     fence: FenceView | None = None
     covers: Covers | None = None
@@ -119,14 +121,15 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         call.access.require_each(AclOperation.WRITE, ResourceType.TOPIC, topics)
         if call.body.fence is not None:
             await require_pipeline(broker, call.access, call.body.fence.pipeline)
-        done = await broker.commits.commit(_commit_request(call.body, call.caller.tenant))
+        request = await asyncio.to_thread(_commit_request, call.body, call.caller.tenant)
+        done = await broker.commits.commit(request)
         return json_response(CommitView(placed=_placed_views(done), replayed=done.is_replayed))
 
     async def get_last_commit(call: Call[NoQuery, None]) -> Response:
         call.access.require_each(AclOperation.WRITE, ResourceType.TOPIC, ())
         last = await broker.commits.last(query_of(call.caller.tenant, str(call.path["query"])))
         call.access.require_each(AclOperation.WRITE, ResourceType.TOPIC, (each.topic for each in last.placed))
-        progress = None if last.progress is None else msgspec.json.decode(last.progress)
+        progress = None if last.progress is None else Raw(last.progress.encode())
         return json_response(
             LastCommit(epoch=last.epoch, progress=progress, placed=_placed_views(last), covers=last.covers)
         )
@@ -164,7 +167,7 @@ def _commit_request(request: CommitRequest, tenant: str) -> ExternalCommitReques
         query=query_of(tenant, request.query),
         written_by=QueryId(request.query),
         epoch=request.epoch,
-        progress=None if request.progress is None else msgspec.json.encode(request.progress).decode(),
+        progress=None if bytes(request.progress) in (b"", b"null") else bytes(request.progress).decode(),
         segments=tuple(map(_segment, request.segments)),
         fence=None
         if request.fence is None

@@ -35,6 +35,7 @@ from streamhouse.model.group_requests import DescribedGroup, DescribedMember, Li
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.needs import Right, all_of, lists, need, needs
 from streamhouse.wire.authorization import RequestAccess
+from streamhouse.wire.http.elements import Element
 from streamhouse.wire.http.errors import FieldError, Unprocessable
 from streamhouse.wire.http.operations import MAX_BODY_BYTES, MAX_INT, MAX_LONG, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.records.pages import each_of
@@ -131,7 +132,7 @@ class LagQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     history: Annotated[bool, Meta(description="with samples of the last day")] = False
 
 
-class ResetTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ResetTopic(Element, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A topic whose offsets are reset; without `partitions` all partitions."""
 
     topic: str

@@ -8,6 +8,7 @@ If a plan has `next`, send it as `cursor` to get the rest. A replacement names t
 the new object; 409 means that the runs have changed since, and nothing was replaced.
 """
 
+import asyncio
 from typing import Annotated, Any, Final
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from streamhouse.model.names import Epoch, PartitionId, TopicId, TopicPartition
 from streamhouse.model.needs import needs
 from streamhouse.model.segment import Run, SegmentCommit, SegmentObject
 from streamhouse.model.topic import topic_values
+from streamhouse.wire.http.elements import Element
 from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, QUERY_PATTERN, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.routes.read_plans import (
     AbortedView,
@@ -79,7 +81,7 @@ class MaintenancePlanView(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None
 
 
-class RunToReplace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunToReplace(Element, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A run to remove, as in the plan."""
 
     key: Key
@@ -88,7 +90,7 @@ class RunToReplace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     epoch: EpochNumber
 
 
-class ReplacingRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReplacingRun(Element, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A new run, as in the directory of its segment; offsets are those of the partition."""
 
     base: Number
@@ -147,9 +149,8 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         )
 
     async def replace_runs(call: Call[NoQuery, ReplacementRequest]) -> Response:
-        return json_response(
-            ReplacementView(replaced=await broker.maintenance.replacements.replace(_replacement_request(call.body)))
-        )
+        request = await asyncio.to_thread(_replacement_request, call.body)
+        return json_response(ReplacementView(replaced=await broker.maintenance.replacements.replace(request)))
 
     return [
         Operation(

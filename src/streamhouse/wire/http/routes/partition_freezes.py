@@ -4,6 +4,7 @@ POST /v1/holds               freeze partitions for a commit; responds when every
 POST /v1/holds/{hold}/end    {"outcome": "committed" | "unused" | "unsure"}
 """
 
+import asyncio
 import uuid
 from typing import Annotated, Any, Final
 
@@ -15,6 +16,7 @@ from streamhouse.broker.broker import Broker
 from streamhouse.model.external_commit import FreezeRequest, FreezeTarget, FrozenPartition, Outcome, QueryId
 from streamhouse.model.names import PartitionId, TopicId, TopicPartition
 from streamhouse.model.needs import processes_only
+from streamhouse.wire.http.elements import Element
 from streamhouse.wire.http.errors import Unprocessable
 from streamhouse.wire.http.operations import (
     HOLD_PATTERN,
@@ -33,7 +35,7 @@ Number = Annotated[int, Meta(ge=0, le=MAX_LONG)]
 UuidText = Annotated[str, Meta(pattern=QUERY_PATTERN)]
 
 
-class PartitionToHold(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PartitionToHold(Element, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`offsets` is the number of offsets that the commit assigns."""
 
     topic: Annotated[str, Meta(min_length=1, max_length=249)]
@@ -70,7 +72,7 @@ class HoldEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def hold_partitions(call: Call[NoQuery, HoldRequest]) -> Response:
-        request = _freeze_request(call.body)
+        request = await asyncio.to_thread(_freeze_request, call.body)
         if not request.partitions:
             raise Unprocessable("no partition is named")
         if len({each.partition for each in request.partitions}) < len(request.partitions):

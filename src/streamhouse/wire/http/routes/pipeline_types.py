@@ -26,6 +26,7 @@ from streamhouse.model.pipeline import (
     Status,
     StoredPipeline,
 )
+from streamhouse.wire.http.elements import Element
 from streamhouse.wire.http.operations import MAX_LONG, PIPELINE_PATTERN
 from streamhouse.wire.http.routes.tables import Columns, ColumnView, KeyColumns, SqlText, column_views, columns_of
 
@@ -133,7 +134,7 @@ class PutAnswer(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: PipelineView
 
 
-class EventView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EventView(Element, frozen=True, kw_only=True, forbid_unknown_fields=True):
     at_ms: Number
     level: Annotated[str, Meta(min_length=1, max_length=20, pattern=r"^[a-z]+\Z")]
     text: str
@@ -165,13 +166,13 @@ class VersionsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     versions: list[VersionView]
 
 
-class RunningPipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunningPipeline(Element, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A supervisor's report of a pipeline that it runs under an epoch."""
 
     name: Annotated[str, Meta(pattern=PIPELINE_PATTERN)]
     epoch: Number
     status: StatusView | None = None
-    events: list[EventView] = []
+    events: list[EventView] = msgspec.field(default_factory=list)
 
 
 def requested_pipeline(name: str, body: PipelineDefinition, *, runs_as: Principal) -> PipelineRequest:

@@ -10,7 +10,7 @@ individually: the status is 200 if at least one was published, and the failed on
 response is the first error.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -21,6 +21,7 @@ from streamhouse.broker.broker import Broker
 from streamhouse.broker.forwarding.publish import check_batches
 from streamhouse.errors import InvalidRecord, RegistryRefusal, StreamhouseError, UnknownSchema
 from streamhouse.format.batch import iter_batches
+from streamhouse.limits import LargeWork
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
 from streamhouse.model.names import TopicPartition
@@ -28,6 +29,7 @@ from streamhouse.model.needs import needs
 from streamhouse.model.record import Acks, NewRecord, Receipt
 from streamhouse.model.schema import Subject
 from streamhouse.wire.authorization import RequestAccess
+from streamhouse.wire.http.endpoint import INLINE_BYTES
 from streamhouse.wire.http.errors import (
     MAX_FIELD_ERRORS,
     FieldError,
@@ -50,6 +52,7 @@ from streamhouse.wire.http.operations import (
 )
 from streamhouse.wire.http.records.formats import Registry, Writer
 from streamhouse.wire.http.records.publish_body import (
+    INLINE_ELEMENTS,
     PARTS,
     Defaults,
     Part,
@@ -88,9 +91,17 @@ class PublishedBatches(msgspec.Struct, frozen=True, kw_only=True):
 class PublishingCalls:
     """Operations that publish records and batches."""
 
-    def __init__(self, broker: Broker, bodies: RequestBodies, registry: Registry, encoding: SchemaEncoding) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        bodies: RequestBodies,
+        registry: Registry,
+        encoding: SchemaEncoding,
+        large_bodies: LargeWork,
+    ) -> None:
         self._broker = broker
         self._encoding = encoding
+        self._large_bodies = large_bodies
         self._bodies = bodies
         self._registry = registry
         self._settings = broker.settings.http
@@ -104,12 +115,18 @@ class PublishingCalls:
             idempotency_key=call.header(IDEMPOTENCY_KEY.name),
             timeout_s=self._settings.publish_timeout_s,
         )
-        return all_failed(responses, "records") or json_response(PublishedRecords(records=published(responses)))
+        return await self._respond("records", responses, lambda: PublishedRecords(records=published(responses)))
+
+    async def _respond(self, what: str, responses: Answers, make: Callable[[], msgspec.Struct]) -> Response:
+        def respond() -> Response:
+            return all_failed(responses, what) or json_response(make())
+
+        return await self._large_bodies.run(respond, is_large=len(responses) > INLINE_ELEMENTS)
 
     async def publish_records(self, call: Call[PublicationQuery, Publication]) -> Response:
         if call.media_type == JSON:
             defaults = await with_writers(self._registry, call.access, call.query, call.body)
-            records = await encode_records(call.body.records, defaults, self._encoding)
+            records = await encode_records(call.body.records, defaults, self._encoding, self._large_bodies)
             return await self._publish(call, records, defaults.acks)
         if call.media_type == NDJSON:
             return await self._upload(call, await with_writers(self._registry, call.access, call.query))
@@ -128,6 +145,7 @@ class PublishingCalls:
             topic=call.topic,
             defaults=defaults,
             encoding=self._encoding,
+            large_bodies=self._large_bodies,
             idempotency_key=call.header(IDEMPOTENCY_KEY.name),
         )
         summary = await running.run(self._bodies.pieces(call.request))
@@ -139,10 +157,11 @@ class PublishingCalls:
 
     async def publish_batches(self, call: Call[BatchesQuery, None]) -> Response:
         body = memoryview(await self._bodies.read(call.request))
-        batches = [body[span.position : span.position + span.size_bytes] for span in iter_batches(body)]
-        if not batches:
+        spans = await self._large_bodies.run(lambda: iter_batches(body), is_large=len(body) > INLINE_BYTES)
+        if not spans:
             raise InvalidRecord("no record batch in the body")
-        check_batches(len(batches))
+        check_batches(len(spans))
+        batches = [body[span.position : span.position + span.size_bytes] for span in spans]
         await check_creation(self._broker, call.access, call.topic)
         responses = await self._broker.records.publish_batches(
             TopicPartition(call.topic, call.partition),
@@ -150,13 +169,13 @@ class PublishingCalls:
             acks=call.query.acks,
             timeout_s=self._settings.publish_timeout_s,
         )
-        return all_failed(responses, "batches") or json_response(PublishedBatches(batches=published(responses)))
+        return await self._respond("batches", responses, lambda: PublishedBatches(batches=published(responses)))
 
 
 def operations(
-    broker: Broker, bodies: RequestBodies, registry: Registry, encoding: SchemaEncoding
+    broker: Broker, bodies: RequestBodies, registry: Registry, encoding: SchemaEncoding, large_bodies: LargeWork
 ) -> list[Operation[Any, Any]]:
-    calls = PublishingCalls(broker, bodies, registry, encoding)
+    calls = PublishingCalls(broker, bodies, registry, encoding, large_bodies)
     return [
         Operation(
             method="POST",

@@ -22,13 +22,15 @@ from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.fetch.read_plans import ObjectRange, OffsetRange, PartitionPlan, RunCursor
-from streamhouse.errors import UnknownTopic
+from streamhouse.errors import InvalidPartitions, UnknownTopic
+from streamhouse.limits import iterate_fairly
 from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.access import ResourceType
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.needs import needs
 from streamhouse.model.segment import Run
 from streamhouse.model.transaction import AbortedTransaction
+from streamhouse.wire.http.elements import Element
 from streamhouse.wire.http.errors import Unprocessable
 from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, Call, NoQuery, Operation, json_response
 
@@ -107,7 +109,7 @@ REQUESTS_AT_ONCE: Final = 16
 Offset = Annotated[int, Meta(ge=0, le=MAX_LONG)]
 
 
-class WantedPartition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WantedPartition(Element, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Offsets from `from` up to, not including, `to`; null: to the end."""
 
     partition: Annotated[int, Meta(ge=0, le=MAX_INT)]
@@ -115,7 +117,7 @@ class WantedPartition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     end: Offset | None = msgspec.field(name="to", default=None)
 
 
-class WantedTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WantedTopic(Element, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A topic to read; without `partitions` all of them."""
 
     topic: Annotated[str, Meta(min_length=1, max_length=249)]
@@ -286,8 +288,13 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
 
 async def _spans(broker: Broker, requested: list[WantedTopic]) -> list[OffsetRange]:
     spans: list[OffsetRange] = []
-    for each in requested:
+    left: dict[str, int] = {}
+    async for each in iterate_fairly(requested):
         topic = await broker.topic(each.topic)
+        count = topic.partitions if each.partitions is None else len(each.partitions)
+        left[topic.name] = left.get(topic.name, topic.partitions) - count
+        if left[topic.name] < 0:  # a few bytes for each topic could ask for millions of partitions
+            raise InvalidPartitions(f"a partition is requested twice, or isn't there; topic={topic.name}")
         if each.partitions is None:
             spans += [OffsetRange(TopicPartition(topic.name, number)) for number in range(topic.partitions)]
         else:

@@ -21,6 +21,7 @@ from streamhouse.model.names import TopicPartition
 from streamhouse.model.needs import needs
 from streamhouse.model.record import StoredRecord
 from streamhouse.model.topic import Topic
+from streamhouse.wire.http.elements import Element
 from streamhouse.wire.http.errors import FieldError, TooManyRequests, Unprocessable
 from streamhouse.wire.http.operations import MAX_BODY_BYTES, MAX_LONG, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.records.formats import Registry, Viewer
@@ -56,7 +57,7 @@ class HeaderIs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     value: str | None = None
 
 
-class JsonIs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JsonIs(Element, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A place in the value, such as `user.roles[0]`, and what stands there."""
 
     path: Text

@@ -57,6 +57,7 @@ from streamhouse.model.quota import (
     entity_of_tenant,
 )
 from streamhouse.model.tenant import tenant_of
+from streamhouse.wire.http.elements import Element
 from streamhouse.wire.http.operations import MAX_BODY_BYTES, Call, NoQuery, Operation, json_response
 
 TAG: Final = "security"
@@ -133,7 +134,7 @@ class CreatedKey(msgspec.Struct, frozen=True, kw_only=True):
     api_key: str
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Rule(Element, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An access rule (ACL)."""
 
     principal: NAME

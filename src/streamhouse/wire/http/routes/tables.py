@@ -20,6 +20,7 @@ from streamhouse.model.access import ResourceType
 from streamhouse.model.needs import Needs, Right, needs
 from streamhouse.model.table import Column, Connector, Table
 from streamhouse.wire.authorization import RequestAccess
+from streamhouse.wire.http.elements import Element
 from streamhouse.wire.http.operations import Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.routes.pipeline_access import require_own_name
 
@@ -33,7 +34,7 @@ ColumnName = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"^[^\x0
 SqlText = Annotated[str, Meta(pattern=r"^[^\x00]*\Z")]
 
 
-class ColumnView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ColumnView(Element, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`type` is a type of Spark's SQL: `BIGINT`, `STRUCT<id: INT>`."""
 
     name: ColumnName

@@ -20,6 +20,7 @@ from streamhouse.config.fields import Address
 from streamhouse.errors import StreamhouseError, Unavailable
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.needs import processes_only
+from streamhouse.wire.http.elements import Element
 from streamhouse.wire.http.operations import MAX_INT, MAX_LONG, Call, NoQuery, Operation
 from streamhouse.wire.http.routes.pipeline_types import StatusView
 
@@ -29,7 +30,7 @@ MAX_READS: Final = 10_000
 PEER_TIMEOUT_S: Final = 2.0
 
 
-class TracedRead(msgspec.Struct, frozen=True, kw_only=True):
+class TracedRead(Element, frozen=True, kw_only=True):
     """A pipeline has read the offsets [start, end) of a partition; its last micro-batch took `batch_ms`."""
 
     pipeline: Annotated[str, Meta(max_length=300)]

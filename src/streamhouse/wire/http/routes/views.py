@@ -7,11 +7,13 @@ GET  /v1/views/{view}/rows?limit=100    all rows, in the order of their keys, pa
 POST /v1/views/{view}/rows              a part of a batch, from the supervisor that runs the view
 """
 
+import asyncio
 from datetime import UTC, datetime
+from itertools import starmap
 from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Raw
 from starlette.responses import Response
 
 from streamhouse.broker.broker import Broker
@@ -23,6 +25,8 @@ from streamhouse.model.access import Operation as AclOperation
 from streamhouse.model.needs import all_of, lists, need, needs
 from streamhouse.model.pipeline import Fence, PipelineName, ViewPart, ViewRow, ViewState
 from streamhouse.model.replay import MAX_COVERS
+from streamhouse.wire.http.elements import Element
+from streamhouse.wire.http.endpoint import decode_json
 from streamhouse.wire.http.errors import FieldError, Malformed
 from streamhouse.wire.http.operations import MAX_INT, MAX_LIMIT, QUERY_PATTERN, Call, NoQuery, Operation, json_response
 from streamhouse.wire.http.routes.pipeline_access import require_pipeline, require_shown
@@ -77,12 +81,12 @@ class RowsQuery(msgspec.Struct, frozen=True, kw_only=True):
     cursor: Annotated[str, Meta(max_length=10_000, description="where an earlier page ended")] | None = None
 
 
-class Upsert(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Upsert(Element, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`version`: the position of the record that the row was made of; a version older than the stored row's is
     ignored."""
 
     key: Key
-    row: dict[str, Any]
+    row: Raw
     version: Annotated[str, Meta(pattern=VERSION_PATTERN)] | None = None
 
 
@@ -139,7 +143,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
     async def change_view_rows(call: Call[NoQuery, PartRequest]) -> Response:
         if call.caller.principal.kind != SUPERVISOR:
             await require_pipeline(broker, call.access, _name(call))
-        state = await views.change(_part(_name(call), call.body))
+        state = await views.change(await asyncio.to_thread(_part, _name(call), call.body))
         return json_response(PartAnswer(rows=state.rows, batch=state.batch, whole=state.is_whole))
 
     return [
@@ -261,7 +265,7 @@ def _part(name: str, request: PartRequest) -> ViewPart:
         batch=request.batch,
         part=request.part,
         parts=request.parts,
-        upserts=tuple(ViewRow(key=tuple(each.key), row=each.row, version=each.version) for each in request.upserts),
+        upserts=tuple(starmap(_upsert, enumerate(request.upserts))),
         deletes=tuple(map(tuple, request.deletes)),
         fresh_at_ms=request.fresh_at_ms,
         complete=request.complete,
@@ -269,3 +273,8 @@ def _part(name: str, request: PartRequest) -> ViewPart:
         columns=columns_of(request.columns),
         covers=request.covers,
     )
+
+
+def _upsert(number: int, upsert: Upsert) -> ViewRow:
+    row = decode_json(bytes(upsert.row), dict[str, Any], at=f"$.upserts[{number}].row")
+    return ViewRow(key=tuple(upsert.key), row=row, version=upsert.version)
