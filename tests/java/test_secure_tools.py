@@ -33,6 +33,30 @@ def as_user(folder: Path, agent: SecureAgent, user: str, password: str, mechanis
     return str(path)
 
 
+def test_a_client_is_the_user_of_its_certificate(jars: str, tmp_path: Path) -> None:
+    settings = {
+        "security.tls_client_auth": "required",
+        "security.tls_principal_rules": "RULE:^.*CN=([a-z]+).*$/$1/,DEFAULT",
+    }
+    agent = SecureAgent(tmp_path, "SSL", settings)
+    files = {}
+    for name in ("admin", "nobody"):
+        agent.authority.issue(tmp_path, name)
+        store = tmp_path / f"{name}-store.pem"
+        store.write_text((tmp_path / f"{name}.key").read_text() + (tmp_path / f"{name}.pem").read_text())
+        files[name] = tmp_path / f"{name}.properties"
+        files[name].write_text(
+            f"security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={agent.ca}\n"
+            f"ssl.keystore.type=PEM\nssl.keystore.location={store}\n"
+        )
+    with agent.live:
+        tools = Java(command=(java(), *JVM_FLAGS, "-cp", jars), bootstrap=agent.live.bootstrap)
+        admin, nobody = (("--command-config", str(files[name])) for name in ("admin", "nobody"))
+        tools.tool("TopicCommand", *admin, "--create", "--topic", "orders", "--partitions", "1")
+        assert "orders" in tools.tool("TopicCommand", *admin, "--list")
+        assert "orders" not in tools.tool("TopicCommand", *nobody, "--list")
+
+
 def test_users_and_rules(secure: SecureAgent, jars: str, tmp_path: Path) -> None:
     tools = Java(command=(java(), *JVM_FLAGS, "-cp", jars), bootstrap=secure.live.bootstrap)
     admin = as_user(tmp_path, secure, "admin", PASSWORD)
