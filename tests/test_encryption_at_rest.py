@@ -13,8 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_recover import consumed, files_below, produce, run
+from tests.stores.test_key_services import TOKEN, Server, server
 from tests.support.agent import LiveAgent
 from tests.support.at_rest import decrypt_object, decrypt_wal_file, key_file, keys_of
+
+__all__ = ["server"]
 
 CANARY = "canary-5e11f7"
 FLUSH = ("--set", "flush.age_s=0.2", "--set", "flush.check_s=0.1")
@@ -215,3 +218,62 @@ def test_recover_needs_the_keys_too(tmp_path: Path) -> None:
     with LiveAgent(data, *FLUSH, *encrypting(str(keys))) as agent:
         assert consumed(agent) == list(enumerate(values))
     assert holds_plaintext(data) == []
+
+
+def test_a_key_of_vault_is_rotated_refused_and_away_while_an_agent_runs(tmp_path: Path, server: Server) -> None:
+    data, token = tmp_path / "data", tmp_path / "token"
+    token.write_text(TOKEN)
+    settings = {
+        "kms": "vault",
+        "key": "records",
+        "url": server.url,
+        "vault_token": f"file:{token}",
+        "data_key_s": "0.5",
+        "cached_key_s": "0.5",
+    }
+    patience = ("--set", "http.publish_timeout_s=2")
+    flags = (
+        *FLUSH,
+        *patience,
+        *(part for name, value in settings.items() for part in ("--set", f"encryption.{name}={value}")),
+    )
+    values = canaries(0, 30)
+    agent = LiveAgent(data, *flags)
+    with agent:
+        produce(agent, *values[:10])
+        server.version = "v2"  # rotated in the service
+        time.sleep(0.6)
+        produce(agent, *values[10:20])
+        token.write_text("one that Vault has revoked")
+        status, text = refusal(agent)
+        assert (status, TOKEN in text) == (503, False)
+        token.write_text(TOKEN)
+        produce(agent, *values[20:])
+        (check,) = doctor(agent)
+        assert (check["verdict"], check["figures"]) == ("ok", {"keys": 2, "missing": 0})
+        agent.kill()
+    assert holds_plaintext(data) == []
+    assert TOKEN not in agent.output
+    with LiveAgent(data, *flags) as agent:
+        read = [value for _, value in consumed(agent)]
+    assert [value for value in read if value != json.dumps(PROBE)] == values
+    del server.keys["v1"]
+    started_twice_is_refused(LiveAgent(data, *flags), "key_id=transit/records:v1")
+
+
+PROBE = "a probe"
+
+
+def refusal(agent: LiveAgent) -> tuple[int, str]:
+    """Status and text of the first refusal of a record."""
+    body = json.dumps({"records": [{"value": PROBE}]}).encode()
+    request = urllib.request.Request(
+        f"http://{agent.http}/v1/topics/orders/records", data=body, headers={"content-type": "application/json"}
+    )
+    for _ in range(100):
+        try:
+            urllib.request.urlopen(request, timeout=20).close()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        time.sleep(0.05)
+    raise AssertionError("records were taken without the key service")

@@ -91,6 +91,8 @@ class Server:
             sealed = f"vault:{self.version}:{self._seal(base64.b64decode(asked['plaintext']))}"
             return 200, json.dumps({"data": {"ciphertext": sealed}}).encode()
         _, version, sealed = asked["ciphertext"].split(":")
+        if version not in self.keys:
+            return 400, b'{"errors":["ciphertext or signature version is disallowed by policy (too old)"]}'
         plain = self.keys[version].decrypt(bytes(12), base64.b64decode(sealed), None)
         return 200, json.dumps({"data": {"plaintext": base64.b64encode(plain).decode()}}).encode()
 

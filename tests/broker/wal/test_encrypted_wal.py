@@ -135,6 +135,31 @@ async def test_an_entry_that_was_changed_with_its_checksum_is_damage(tmp_path: P
         assert (reading.damage.skipped, reading.damage.losses) == (1, 1)
 
 
+async def test_a_new_data_key_begins_a_new_file(tmp_path: Path) -> None:
+    """However small the file is: nothing is encrypted for longer with a key that was rotated."""
+    root, clock = tmp_path / "wal", ManualClock()
+    path = Path(key_file(tmp_path / "keys", "k1"))
+    keys = DataKeys(KeyFile(path), EncryptionSettings(kms="file"), clock=clock)
+    await keys.renew()
+    wal = await disk_wals(root, keys).open(DEAD)
+    for number in range(2):
+        await wal.append([entry(number, b"small")])
+    key_file(path, "k2", "k1")
+    await keys.renew()
+    for number in range(2, 4):
+        await wal.append([entry(number, b"small")])
+    os.truncate(path, 0)
+    await clock.advance(7300)
+    with pytest.raises(DataKeyUnavailable):
+        wal.append([entry(4, b"small")])
+    key_file(path, "k2", "k1")
+    await wal.aclose(remove=False)
+    used = [decrypt_wal_file(file.read_bytes(), keys_of("k1", "k2")) for file in sorted((root / DEAD).glob("*.wal"))]
+    assert [(key, len(batches)) for key, batches in used] == [("k1", 2), ("k2", 2)]
+    assert [each.base for each in await entries_of(DiskWalRecovery(root, LocalFiles(), keys))] == [0, 1, 2, 3]
+    await keys.aclose()
+
+
 async def test_appends_wait_for_a_key_and_nothing_is_lost(tmp_path: Path) -> None:
     """No file begins without a key; what was appended before stays, and appends go on with the next key."""
     root = tmp_path / "wal"

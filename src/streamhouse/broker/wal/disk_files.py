@@ -98,9 +98,12 @@ class WalFileSet:
         new_mark: Callable[[], bytes],
         encrypt: Callable[[int], FileEncryption] | None = None,
         max_spares: int = 0,
+        envelope: Callable[[], KeyEnvelope] | None = None,
     ) -> None:
+        """`encrypt` encrypts a new file, with the data key that is in `envelope`."""
         self._encrypt = encrypt
         self._max_spares = max_spares
+        self._envelope = envelope
         self._file_bytes = file_bytes
         self._renew_bytes = renew_bytes
         self._new_mark = new_mark
@@ -117,12 +120,14 @@ class WalFileSet:
         return sum(file.size_bytes for file in self.files)
 
     def file_for(self, size_bytes: int) -> WalFile:
-        """The file for an append of this size: the active one, or the next if it is full. An append is never split,
-        so a file may be larger than the limit by the last append, or by a single large one. Raises
-        `DataKeyUnavailable` for a new file that can't be encrypted."""
+        """The file for an append of this size: the active one, or the next if it is full or has an older data key. An
+        append is never split, so a file may be larger than the limit by the last append, or by a single large one.
+        Raises `DataKeyUnavailable` if there is no key to encrypt with."""
         active = self.active
-        if active is not None and (
-            active.size_bytes + size_bytes <= self._file_bytes or active.size_bytes == FILE_HEADER_BYTES
+        if (
+            active is not None
+            and (active.size_bytes + size_bytes <= self._file_bytes or active.size_bytes == FILE_HEADER_BYTES)
+            and not self._has_older_key(active)
         ):
             return active
         encryption = self._encrypt(self._next_sequence) if self._encrypt is not None else None
@@ -131,6 +136,13 @@ class WalFileSet:
         self._next_sequence += 1
         self.files.append(active)
         return active
+
+    def _has_older_key(self, file: WalFile) -> bool:
+        return (
+            self._envelope is not None
+            and file.encryption is not None
+            and file.encryption.envelope is not self._envelope()
+        )
 
     def mark_flushed(self, flushed: Mapping[PartitionId, int]) -> list[WalFile]:
         """Note flushed offsets; remove and return the files that are not needed any more.

@@ -144,6 +144,7 @@ class DiskWal:
             new_mark=lambda: bytes.fromhex(ids.token())[:MARK_BYTES],
             encrypt=self._encrypt_file if keys is not None else None,
             max_spares=settings.spare_files,
+            envelope=(lambda: keys.current().envelope) if keys is not None else None,
         )
         self._queue: deque[_Group] = deque()
         self._queued_bytes = 0
