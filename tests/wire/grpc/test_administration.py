@@ -48,7 +48,7 @@ async def test_a_dry_run_changes_nothing(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "answer", "code", "text"),
+    ("request_", "response", "code", "text"),
     [
         (pb.CreateTopicRequest(), pb.CreateTopicResponse, "INVALID_ARGUMENT", "field=name"),
         (pb.CreateTopicRequest(name="a b"), pb.CreateTopicResponse, "INVALID_ARGUMENT", "not allowed"),

@@ -132,7 +132,7 @@ async def test_a_damaged_batch_is_refused_and_its_neighbours_are_stored(client: 
 
 
 @pytest.mark.parametrize(
-    ("request_", "answer", "field"),
+    ("request_", "response", "field"),
     [
         (pb.ProduceRequest(records=[pb.Record(value=b"a")]), pb.ProduceResponse, "field=topic"),
         (pb.ProduceRequest(topic="orders"), pb.ProduceResponse, "field=records"),

@@ -84,7 +84,7 @@ async def test_an_agent_that_is_away_is_tried_anew_each_time(served: Served, pee
     assert repr(peers) == "<KafkaAgentClient connections=0>"
 
 
-@pytest.mark.parametrize("answer", [b"", b"\x00\x00\x00\x08\x00\x00", b"\xff\xff\xff\xff", b"\x00\x00\x00\x02xx"])
+@pytest.mark.parametrize("response", [b"", b"\x00\x00\x00\x08\x00\x00", b"\xff\xff\xff\xff", b"\x00\x00\x00\x02xx"])
 async def test_an_answer_that_breaks_off_or_makes_no_sense_is_no_acknowledgement(
     served: Served, peers: KafkaAgentClient, response: bytes
 ) -> None:

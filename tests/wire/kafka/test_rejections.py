@@ -28,7 +28,7 @@ def produced(*codes: int) -> ProduceResponse:
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         fetched(1),
         fetched(1, 3),
@@ -47,7 +47,7 @@ def test_an_answer_of_nothing_but_errors_is_a_refusal(response: Response) -> Non
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         fetched(),
         fetched(0),
