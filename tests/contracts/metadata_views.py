@@ -154,7 +154,35 @@ class ViewContract(MetadataScene):
         assert await told(1, 11, version(5, 3, 2, by="o")) == 11
         assert await told(2, 12, version(7, 3, 1, by="o")) == 11
         assert await told(3, 13, version(4, 4, 9, by="o")) == 11
-        assert await told(4, 14, version(6, 4, 0, by="o")) == 14
+        assert await told(4, 14, version(6, 4, 10, by="o")) == 11  # the other partition has a record of 9
+        assert await told(5, 15, version(10, 4, 11, by="o")) == 15
+
+    @pytest.mark.parametrize("seed", range(5))
+    async def test_the_newest_row_of_a_key_in_several_partitions_is_the_same_however_they_are_read(
+        self, kept: MetadataStore, seed: int
+    ) -> None:
+        chance = random.Random(seed)
+        logs = [[chance.randrange(9) for _ in range(chance.randrange(1, 8))] for _ in range(3)]  # times, by offset
+        ends, batch = [0, 0, 0], 0
+        while any(end < len(log) for end, log in zip(ends, logs, strict=True)):
+            upserts = []
+            for partition in chance.sample(range(3), 3):
+                begin, ends[partition] = ends[partition], chance.randint(ends[partition], len(logs[partition]))
+                if times := logs[partition][begin : ends[partition]]:
+                    last = ends[partition] - 1
+                    text = version(max(times), partition, last, by="o")
+                    upserts.append(ViewRow(key=(1,), row={"id": 1, "sum": (partition, last)}, version=text))
+            for _ in range(chance.choice((1, 1, 2))):  # a batch may come twice
+                await tell(kept, batch=batch, upserts=tuple(upserts))
+            batch += 1
+            read = [
+                (max(log[:end]), number, end - 1)
+                for number, (log, end) in enumerate(zip(logs, ends, strict=True))
+                if end
+            ]
+            if read:
+                _, partition, last = max(read)
+                assert await sums(kept) == {1: [partition, last]}
 
     async def test_a_complete_batch_replaces_all_rows_with_its_last_part(self, kept: MetadataStore) -> None:
         await tell(kept, (1, 10), (2, 20))

@@ -296,8 +296,9 @@ class ViewRow:
     """`version` identifies the input records, so that an older row never replaces a newer one of its key.
 
     It is `t` or `o`, then for each record, newest first, 16 hex digits of its timestamp, 8 of its partition, 16 of its
-    offset and 8 of its topic. Two versions that begin with `o` and have the same partition are compared by offset, all
-    others as text. None: the last row written wins. Rows that are read have none.
+    offset and 8 of its topic; at the end 48 digits that tell rows of the same records apart. Versions are compared as
+    text. Of two that begin with `o` and have the same partition, the one with the greater offset is newer, and gets
+    the later timestamp of both. None: the last row written wins. Rows that are read have none.
     """
 
     key: ViewKey

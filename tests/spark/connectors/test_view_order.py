@@ -242,6 +242,58 @@ def test_in_the_partition_that_the_key_decides_offsets_say_what_is_newer(
     assert made.run() == {"a": 4, "b": 5, None: 7}
 
 
+def newest_in_partitions(topic: Topic) -> dict[str | None, int]:
+    """For each key the `n` of its last record in the partition that has the latest time of the key."""
+    logs: dict[tuple[str | None, int], list[Produced]] = {}
+    for each in sorted(topic.records, key=lambda record: (record.partition, record.offset)):
+        logs.setdefault((each.key, each.partition), []).append(each)
+    results: dict[str | None, tuple[Any, int]] = {}
+    for (key, partition), records in logs.items():
+        order = (max(each.timestamp_ms for each in records), partition)
+        value = records[-1].value
+        assert value is not None
+        if key not in results or order > results[key][0]:
+            results[key] = (order, value["n"])
+    return {key: n for key, (_, n) in results.items()}
+
+
+def test_a_key_that_producers_put_into_several_partitions_has_one_newest_record_however_they_are_read(
+    spark: SparkSession, topic: Callable[[], Topic], bench: Callable[..., Bench]
+) -> None:
+    orders = topic()
+    text = "SELECT _key AS id, n FROM STREAM({t0})"
+    in_many = bench(text, orders)
+    for seed in range(13, 16):
+        orders.put_at_random(seed, 60)
+        assert in_many.run(limit=7) == newest_in_partitions(orders)
+    assert bench(text, orders).run() == newest_in_partitions(orders)  # at once
+    table = bench("SELECT _key AS id, n FROM {t0}", orders)
+    refresh = write_full_refresh(
+        refresh_clock(spark), table.kept.table, table.kept.writing, lambda: RefreshResult(frame=table.frame())
+    )
+    assert refresh.trigger(once=True).start().awaitTermination(120)
+    assert {row.id: row.n for row in table.kept.rows()} == newest_in_partitions(orders)
+
+
+OF_ONE_RECORD = (
+    "SELECT id, e.n FROM (SELECT id, explode(array(n, 7, -n, 1000 * n)) AS n FROM STREAM({t0})) AS e",
+    "SELECT id, n FROM STREAM({t0}) UNION ALL SELECT id, -n FROM STREAM({t0})",
+    "SELECT o.id, o.n * m AS n FROM STREAM({t0}) AS o JOIN (SELECT id AS m, 1 AS one FROM range(20)) ON o.id >= one",
+)
+
+
+@pytest.mark.parametrize("text", scaled(quick=OF_ONE_RECORD[1:2], nightly=OF_ONE_RECORD))
+def test_of_rows_that_one_record_makes_the_same_one_stays_however_they_are_read(
+    topic: Callable[[], Topic], bench: Callable[..., Bench], text: str
+) -> None:
+    orders = topic()
+    in_many = bench(text, orders)
+    for seed in (17, 18):
+        orders.put_at_random(seed, 20)
+        in_many.run(limit=3)
+    assert in_many.run() == bench(text, orders).run()  # at once
+
+
 def test_a_view_without_streams_has_the_newest_row_of_each_key(
     spark: SparkSession, topic: Callable[[], Topic], bench: Callable[..., Bench]
 ) -> None:

@@ -46,7 +46,7 @@ _MICROSECONDS: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 ONLY: Final = "[0]"
 """The key of the only row, where a query has but one."""
 KEY, ROW, CHANGE, ORDER, NUMBER = "_sh_key", "_sh_row", "_sh_change", "_sh_order", "_sh_number"
-_ORDINAL, _BY_OFFSET, _LOG = "_sh_ordinal", "_sh_by_offset", "_sh_log"
+_ORDINAL, _BY_OFFSET, _LOG, _HASH = "_sh_ordinal", "_sh_by_offset", "_sh_log", "_sh_hash"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,16 +67,23 @@ class Rows:
 def changes(frame: DataFrame, rows: Rows, *, with_version: bool) -> DataFrame:
     """CHANGE, `{"key":[…],"row":{…}}`, for each key: its newest row, or the last that was read if there is no version.
 
-    Where a key can have several rows also KEY and NUMBER, how many there were. `with_version`: CHANGE has it too.
+    Where a key can have several rows also KEY and NUMBER, how many there were. `with_version`: CHANGE has it too, and
+    where offsets decide, a key has a row for each of its partitions: agents know what was in them before.
     """
     texts = [_text(_field(frame, name, in_key=True)) for name in rows.key]
     row = F.to_json(F.struct(*(_field(frame, name).alias(name) for name in rows.columns)), _WHOLE)
     key = F.concat(F.lit("["), F.concat_ws(",", *texts), F.lit("]")) if rows.key else F.lit(ONLY)
     if rows.is_unique:
         return frame.select(_change(key, row).alias(CHANGE))
-    newest = _newest(frame, rows, key=key, row=row)
-    version = version_text(F.col(ORDER), by_offset=F.col(_BY_OFFSET)) if with_version and rows.versions else None
-    return newest.select(KEY, NUMBER, _change(F.col(KEY), F.col(ROW), version).alias(CHANGE))
+    made = _versioned(frame, rows, key=key, row=row)
+    if rows.by_offset:
+        made = _newest_in_partitions(made)
+    if not rows.by_offset or not with_version:
+        made = _greatest(made, (KEY,), _AGE)
+    version = None
+    if with_version and rows.versions:
+        version = version_text(F.col(ORDER), F.col(_HASH), by_offset=F.col(_BY_OFFSET))
+    return made.select(KEY, NUMBER, _change(F.col(KEY), F.col(ROW), version).alias(CHANGE))
 
 
 def _change(key: Column, row: Column, version: Column | None = None) -> Column:
@@ -84,31 +91,44 @@ def _change(key: Column, row: Column, version: Column | None = None) -> Column:
     return F.concat(F.lit('{"key":'), key, F.lit(',"row":'), row, *more, F.lit("}"))
 
 
-def _newest(frame: DataFrame, rows: Rows, *, key: Column, row: Column) -> DataFrame:
-    """A row for each key: in one partition by offset where that decides, then by all of the version."""
+_AGE: Final = (ORDER, _HASH, _ORDINAL)
+"""What decides, in this order: the records of a row, then its text, and of rows without records which is read last."""
+
+
+def _versioned(frame: DataFrame, rows: Rows, *, key: Column, row: Column) -> DataFrame:
     by_offset = F.lit(bool(rows.by_offset))
     for name in rows.by_offset:
         by_offset = by_offset & F.col(quote_identifier(name)).isNotNull()
-    ordered = newest_first(rows.versions) if rows.versions else F.lit(0)
+    ordered = newest_first(rows.versions) if rows.versions else F.array()
     made = frame.select(
         key.alias(KEY),
         row.alias(ROW),
         ordered.alias(ORDER),
         by_offset.alias(_BY_OFFSET),
         F.monotonically_increasing_id().alias(_ORDINAL),
-    ).withColumn(NUMBER, F.lit(1))
-    if rows.by_offset:
-        first = F.col(ORDER)[0]
-        made = made.withColumn(_LOG, F.when(F.col(_BY_OFFSET), first.getField("partition")))
-        offset = F.when(F.col(_BY_OFFSET), first.getField("offset"))
-        made = _greatest(made, (KEY, _LOG), F.struct(offset, F.col(ORDER), F.col(_ORDINAL)))
-    return _greatest(made, (KEY,), F.struct(F.col(ORDER), F.col(_ORDINAL)))
+        F.lit(1).alias(NUMBER),
+    )
+    return made.withColumn(_HASH, F.when(F.size(ORDER) > 0, F.lpad(F.hex(F.xxhash64(ROW)), 16, "0")))
 
 
-def _greatest(frame: DataFrame, key: Sequence[str], by: Column) -> DataFrame:
-    kept = F.struct(ROW, ORDER, _BY_OFFSET, _ORDINAL)
-    latest = frame.groupBy(*key).agg(F.max_by(kept, by).alias("kept"), F.sum(NUMBER).alias(NUMBER))
-    return latest.select(*key, NUMBER, "kept.*")
+def _newest_in_partitions(frame: DataFrame) -> DataFrame:
+    """Of each key the row with the greatest offset in each of its partitions; its time is the latest there. Rows whose
+    key decides no partition stay the newest by time."""
+    first = F.col(ORDER)[0]
+    frame = frame.withColumn(_LOG, F.when(F.col(_BY_OFFSET), first.getField("partition")))
+    offset = F.when(F.col(_BY_OFFSET), first.getField("offset"))
+    latest = _greatest(frame, (KEY, _LOG), (offset, *_AGE), latest=F.max(first.getField("time")))
+    late = F.transform(ORDER, lambda version: version.withField("time", F.col("latest")))
+    return latest.withColumn(ORDER, F.when(F.col(_BY_OFFSET), late).otherwise(F.col(ORDER))).drop("latest")
+
+
+def _greatest(frame: DataFrame, key: Sequence[str], by: Sequence[str | Column], **more: Column) -> DataFrame:
+    kept = F.struct(ROW, ORDER, _BY_OFFSET, _HASH, _ORDINAL)
+    aggregates = [each.alias(name) for name, each in more.items()]
+    newest = frame.groupBy(*key).agg(
+        F.max_by(kept, F.struct(*by)).alias("kept"), F.sum(NUMBER).alias(NUMBER), *aggregates
+    )
+    return newest.select(*key, NUMBER, *more, "kept.*")
 
 
 def _field(frame: DataFrame, name: str, *, in_key: bool = False) -> Column:

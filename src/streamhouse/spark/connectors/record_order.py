@@ -72,10 +72,15 @@ def newest_first(versions: Sequence[str]) -> Column:
     return F.sort_array(F.array_compact(F.array(*[F.col(name) for name in versions])), asc=False)
 
 
-def version_text(ordered: Column, *, by_offset: Column) -> Column:
-    """`newest_first` as a text that sorts in the same way; `by_offset`: whether offsets decide in one partition."""
+def version_text(ordered: Column, tie_breaker: Column, *, by_offset: Column) -> Column:
+    """`newest_first` as a text that sorts in the same way; `by_offset`: whether offsets decide in one partition.
+
+    Behind the versions there is one of no record, lower than any other, for rows of the same records: `tie_breaker`,
+    16 hex digits. A row of no record at all has a version of zeros, and the last of them that was read is the newest.
+    """
     digits = F.array_join(F.transform(ordered, _digits), "")
-    return F.concat(F.when(by_offset, F.lit("o")).otherwise(F.lit("t")), digits)
+    last = F.when(F.size(ordered) > 0, F.lpad(tie_breaker, 48, "0")).otherwise(F.lit("0" * 48))
+    return F.concat(F.when(by_offset, F.lit("o")).otherwise(F.lit("t")), digits, last)
 
 
 def _digits(version: Column) -> Column:

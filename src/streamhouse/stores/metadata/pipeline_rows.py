@@ -6,6 +6,7 @@ Leaves      column names to `sql/`
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Final
@@ -226,9 +227,19 @@ def view_row_of(row: Row) -> ViewRow:
     return ViewRow(key=tuple(json.loads(row["row_key"])), row=json.loads(row["row_text"]))
 
 
-def rows_by_key(rows: Iterable[ViewRow]) -> dict[str, ViewRow]:
-    """The last row of each key."""
-    return {view_lookup_key(each.key): each for each in rows}
+def rows_by_key(rows: Iterable[ViewRow]) -> list[dict[str, ViewRow]]:
+    """The rows by key, to be written one mapping after the other: versions decide which row of a key stays. Of rows
+    without a version, the last one of each key."""
+    rounds: list[dict[str, ViewRow]] = []
+    seen: Counter[str] = Counter()
+    for each in rows:
+        key = view_lookup_key(each.key)
+        number = seen[key]
+        seen[key] += each.version is not None
+        if number == len(rounds):
+            rounds.append({})
+        rounds[number][key] = each
+    return rounds
 
 
 # --- workers

@@ -153,8 +153,7 @@ async def _change_rows(tx: Transaction, part: ViewPart, *, is_last: bool) -> int
     if part.deletes:
         keys = text_list(map(view_lookup_key, part.deletes))
         added -= await tx.change(tx.sql.drop_view_rows, {"name": name, "keys": keys})
-    if part.upserts:
-        rows = rows_by_key(part.upserts)
+    for rows in rows_by_key(part.upserts):
         [known] = await tx.rows(tx.sql.count_view_rows, {"name": name, "keys": text_list(rows)})
         await tx.change(tx.sql.put_view_rows, {"name": name, "rows": view_row_list(rows), "batch": part.batch})
         added += len(rows) - known["found"]

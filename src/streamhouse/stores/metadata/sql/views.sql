@@ -29,19 +29,24 @@ WHERE r.name = :name AND r.found_by = requested.value ->> 0;
 
 -- name: put_view_rows
 -- Rows of a view, in a JSON array of [found by, place, key, row, version]. A row stays that has a greater version; of two
--- whose versions begin with o, and that were in one partition, the one with the greater offset.
+-- whose versions begin with o, and that were in one partition, the one with the greater offset, with the later of both
+-- times.
 INSERT INTO view_rows (name, found_by, place, row_key, row_text, version, batch)
 SELECT CAST(:name AS TEXT), given.value ->> 0, given.value ->> 1, given.value ->> 2, given.value ->> 3,
        given.value ->> 4, CAST(:batch AS BIGINT)
 FROM json_each(:rows) AS given
 WHERE TRUE
 ON CONFLICT (name, found_by) DO UPDATE SET
-    place = excluded.place, row_key = excluded.row_key, row_text = excluded.row_text, version = excluded.version,
-    batch = excluded.batch
+    place = excluded.place, row_key = excluded.row_key, row_text = excluded.row_text, batch = excluded.batch,
+    version = CASE WHEN SUBSTR(excluded.version, 1, 1) = 'o' AND SUBSTR(view_rows.version, 1, 1) = 'o'
+                        AND SUBSTR(excluded.version, 18, 8) = SUBSTR(view_rows.version, 18, 8)
+                        AND SUBSTR(excluded.version, 2, 16) < SUBSTR(view_rows.version, 2, 16)
+                   THEN SUBSTR(view_rows.version, 1, 17) || SUBSTR(excluded.version, 18)
+                   ELSE excluded.version END
 WHERE excluded.version IS NULL OR view_rows.version IS NULL
    OR CASE WHEN SUBSTR(excluded.version, 1, 1) = 'o' AND SUBSTR(view_rows.version, 1, 1) = 'o'
                 AND SUBSTR(excluded.version, 18, 8) = SUBSTR(view_rows.version, 18, 8)
-           THEN SUBSTR(excluded.version, 26, 16) >= SUBSTR(view_rows.version, 26, 16)
+           THEN SUBSTR(excluded.version, 26) >= SUBSTR(view_rows.version, 26)
            ELSE SUBSTR(excluded.version, 2) >= SUBSTR(view_rows.version, 2) END;
 
 -- name: drop_view_rows
