@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import Misconfigured, PipelineMoved, Rejected, Unavailable
+from streamhouse.spark.connectors.postgresql import writer
 from streamhouse.spark.connectors.postgresql.connection import connect, dsn_of, variable_of
 from streamhouse.spark.connectors.postgresql.writer import (
     MicroBatch,
@@ -31,6 +32,7 @@ from streamhouse.spark.connectors.postgresql.writer import (
 from tests.spark.conftest import PASSWORD
 from tests.spark.connectors.conftest import Ask
 from tests.spark.connectors.killed_writer import TARGET, rows
+from tests.spark.pipelines.live import until
 from tests.support.postgres import RealPostgres
 
 pytestmark = pytest.mark.postgres
@@ -113,6 +115,25 @@ async def test_who_is_told_before_the_commit_that_the_pipeline_is_gone_writes_no
     with pytest.raises(PipelineMoved):
         await write_batch(TARGET, replace(FIRST, batch_id=1), rows(), before_commit=dropped)
     assert await asyncio.to_thread(ask, "SELECT count(*) FROM totals") == [(4,)]
+
+
+async def test_who_is_stopped_between_the_question_and_the_commit_writes_nothing_later(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody takes a dropped pipeline over, so that no greater epoch is in the table."""
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'"
+
+    def stopped() -> None:
+        until(lambda: ask(waiting) == [(0,)], "the server ends a transaction that waits for its end")
+
+    await asyncio.to_thread(ask, "CREATE TABLE totals (id bigint, total bigint)")
+    await write(TARGET, FIRST, *rows())
+    monkeypatch.setattr(writer, "COMMIT_WITHIN_S", 0.1)
+    with pytest.raises(Unavailable):
+        await write_batch(TARGET, replace(FIRST, batch_id=1), rows(), before_commit=stopped)
+    assert await asyncio.to_thread(ask, "SELECT count(*) FROM totals") == [(4,)]
+    monkeypatch.undo()
+    assert await write_batch(TARGET, replace(FIRST, batch_id=1), rows())
 
 
 @pytest.mark.parametrize("query_id", [FIRST.query_id, "another"])

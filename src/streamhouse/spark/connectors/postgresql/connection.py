@@ -30,7 +30,7 @@ MAX_MESSAGE_CHARS: Final = 200
 """Characters of a server's own message in an error."""
 
 # Classes of SQL states after which the same statement may succeed: connections, conflicts, resources, the operator.
-_PASSING: Final = ("08", "40", "53", "55", "57", "58", "XX")
+_PASSING: Final = ("08", "25P03", "40", "53", "55", "57", "58", "XX")
 _SETTINGS: Final = {"application_name": "streamhouse", "timezone": "UTC", "datestyle": "ISO", "extra_float_digits": "1"}
 
 

@@ -40,6 +40,10 @@ INSERT INTO {progress} (query_id, batch_id, epoch, pipeline) VALUES ($1, -1, $2,
 _LOCK_QUERY: Final = "SELECT batch_id, epoch, covers FROM {progress} WHERE query_id = $1 FOR UPDATE"
 _ADVANCE: Final = """
 UPDATE {progress} SET batch_id = $2, epoch = $3, covers = $4, written_at = now() WHERE query_id = $1"""
+_END_IF_IDLE: Final = "SELECT set_config('idle_in_transaction_session_timeout', $1, true)"
+COMMIT_WITHIN_S: Final = 30.0
+"""How long the server waits for a commit after the pipeline's owner was asked for: longer than agents may take to
+answer. A runner that is stopped in between commits nothing later, even if nobody takes its pipeline over."""
 _FIND_EPOCH: Final = "SELECT epoch FROM {progress} WHERE query_id = $1"
 _RAISE_EPOCH: Final = "UPDATE {progress} SET epoch = $2 WHERE query_id = $1"
 _LOCK_WRITER: Final = "SELECT pg_advisory_xact_lock($1::int, hashtext($2))"
@@ -251,6 +255,7 @@ async def write_batch(
             advance = _ADVANCE.format(progress=target.progress)
             done = (micro_batch.query_id, micro_batch.batch_id, micro_batch.epoch, micro_batch.covers)
             await link.execute(advance, *done)
+            await link.execute(_END_IF_IDLE, str(round(COMMIT_WITHIN_S * 1000)))
             await asyncio.to_thread(before_commit)
         await link.close()  # in peace: the server has answered the commit
     return True
