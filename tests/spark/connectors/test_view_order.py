@@ -294,6 +294,30 @@ def test_of_rows_that_one_record_makes_the_same_one_stays_however_they_are_read(
     assert in_many.run() == bench(text, orders).run()  # at once
 
 
+def test_rows_of_topics_are_newer_than_those_of_files_of_which_the_last_one_stays(
+    spark: SparkSession, keep: Callable[..., Kept], topic: Callable[[], Topic], tmp_path: Path
+) -> None:
+    orders, kept, folder = topic(), keep(key=("id",)), tmp_path / "filed"
+    folder.mkdir()
+    filed = Table(
+        name="filed", connector=Connector.FILES, columns=COLUMNS, options={"path": str(folder), "format": "json"}
+    )
+    known = Table(name=orders.name, connector=Connector.TOPIC, columns=COLUMNS, options={"format": "json"})
+    agents = kept.writing.agents
+    text = f"SELECT id, n FROM STREAM({orders.name}) UNION ALL SELECT id, n FROM STREAM(filed)"
+
+    def run() -> dict[int, int]:
+        reading = ReadContext(agents=agents, with_versions=True)
+        kept.run(resolve(spark, text, Catalog(agents, backend=FakeBackend(filed, known)), reading).frame)
+        return {row.id: row.n for row in kept.rows()}
+
+    (folder / "0.json").write_text('{"id": 1, "n": 10}\n{"id": 2, "n": 20}\n')
+    assert run() == {1: 10, 2: 20}
+    orders.put(0, 5, {"id": 1, "n": 11})
+    (folder / "1.json").write_text('{"id": 1, "n": 12}\n{"id": 2, "n": 19}\n')
+    assert run() == {1: 11, 2: 19}
+
+
 def test_a_view_without_streams_has_the_newest_row_of_each_key(
     spark: SparkSession, topic: Callable[[], Topic], bench: Callable[..., Bench]
 ) -> None:
