@@ -113,8 +113,11 @@ class SecuritySettings(Section, frozen=True, kw_only=True):
         "__audit"
     )
     audit_events_per_s: Annotated[
-        int, about("different audit events of one second that are written; more are counted", gt=0)
+        int, about("different logins and administrative acts of one second that are written; more are counted", gt=0)
     ] = 1000
+    audit_refusals_per_s: Annotated[
+        int, about("different refusals and failed logins of one second that are written; more are counted", gt=0)
+    ] = 100
     audit_buffer_events: Annotated[
         int, about("audit events that wait while the topic can't be written; the oldest go first", gt=0)
     ] = 10_000

@@ -3,8 +3,12 @@
 import json
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from streamhouse.model.access import Caller
+
+MAX_RESOURCE_CHARS: Final = 300
+"""Longer names, which clients choose, are cut."""
 
 
 class Outcome(StrEnum):
@@ -37,6 +41,11 @@ class AuditEvent:
     request: str = ""
     details: str = ""
 
+    @property
+    def needs_no_rights(self) -> bool:
+        """Whether anybody can cause it who reaches the agent."""
+        return self.kind is AuditKind.REFUSAL or (self.kind is AuditKind.LOGIN and self.outcome is Outcome.FAILED)
+
     def fields(self) -> dict[str, str]:
         """The non-empty fields."""
         named = {
@@ -67,5 +76,5 @@ def event_of(caller: Caller, kind: AuditKind, outcome: Outcome, operation: str, 
         host=caller.host,
         listener=caller.listener,
         operation=operation,
-        resource=resource,
+        resource=resource if len(resource) <= MAX_RESOURCE_CHARS else f"{resource[:MAX_RESOURCE_CHARS]}…",
     )

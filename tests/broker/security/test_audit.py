@@ -13,7 +13,9 @@ from streamhouse.model.access import USER, Caller, Principal
 from tests.contracts.clocks import ManualClock
 
 ALICE = Caller(principal=Principal(USER, "alice"), host="10.0.0.1", listener="PUBLIC")
-ON = SecuritySettings(authorization="acls", audit="topic", audit_events_per_s=3, audit_buffer_events=4)
+ON = SecuritySettings(
+    authorization="acls", audit="topic", audit_events_per_s=3, audit_refusals_per_s=3, audit_buffer_events=4
+)
 
 
 class Topic:
@@ -72,6 +74,30 @@ async def test_more_different_events_than_allowed_are_counted(topic: Topic) -> N
         audit.failed_login(f"user-{number}", "PLAIN", host="10.0.0.1", listener="PUBLIC")
     await audit.flush(topic.publish, agent="a")
     assert [(event["kind"], event["count"]) for event in topic.events] == [("login", 1)] * 3 + [("suppressed", 9997)]
+
+
+async def test_who_fails_much_hides_no_act_behind_it(topic: Topic) -> None:
+    settings = SecuritySettings(authorization="acls", audit="topic", audit_events_per_s=2, audit_refusals_per_s=3)
+    audit = AuditLog(settings, clock=ManualClock())
+    for number in range(1000):
+        audit.refused(ALICE, "write", f"topic t{number}")
+    for number in range(3):
+        audit.administered(ALICE, f"act-{number}")
+    audit.refused(ALICE, "write", "topic t0")
+    await audit.flush(topic.publish, agent="a")
+    written = [(event["kind"], event.get("operation"), event["count"]) for event in topic.events]
+    refused = [("refusal", "write", count) for count in (2, 1, 1)]
+    acts = [("administration", "act-0", 1), ("administration", "act-1", 1)]
+    assert written == [*refused, ("suppressed", None, 998), *acts]
+
+
+async def test_names_that_clients_choose_are_cut(topic: Topic) -> None:
+    audit = AuditLog(ON, clock=ManualClock())
+    audit.refused(ALICE, "read", f"group {'g' * 32_000}")
+    audit.failed_login("u" * 32_000, "PLAIN", host="10.0.0.1", listener="PUBLIC")
+    await audit.flush(topic.publish, agent="a")
+    assert len(topic.events) == 2
+    assert len(json.dumps(topic.events)) < 1000
 
 
 async def test_events_wait_for_the_topic_within_a_limit(topic: Topic) -> None:

@@ -1,7 +1,8 @@
 """AuditLog: logins, refusals and administrative acts, to the log and to an append-only topic.
 
 Recording never waits and never fails a request. Equal events of one second become one line with a count. More than
-`security.audit_events_per_s` different events in a second are counted, not written, so nobody fills a disk by failing.
+`security.audit_events_per_s` different events in a second are counted, not written. Refusals and failed logins, which
+need no rights, have a smaller limit of their own: nobody fills a disk, or hides an act, by failing.
 The topic is kept for `security.audit_retention_s` and `security.audit_retention_bytes`. While it can't be written, at
 most `security.audit_buffer_events` wait; the log has every line.
 """
@@ -96,6 +97,8 @@ class AuditLog:
         self._clock = clock
         self._recorded = asyncio.Event()
         self._counts: Counter[AuditEvent] = Counter()
+        self._different: Counter[bool] = Counter()
+        """How many different events were counted of those that need no rights, and of the others."""
         self._first_at_ms: dict[AuditEvent, int] = {}
         self._unpublished: deque[_Line] = deque(maxlen=settings.audit_buffer_events)
         self._failure = RateLimitedLog(log, "the audit topic can't be written; events wait", level=logging.WARNING)
@@ -157,11 +160,19 @@ class AuditLog:
     def _record(self, event: AuditEvent) -> None:
         if not self.is_enabled:
             return
-        if event not in self._counts and len(self._counts) >= self._settings.audit_events_per_s:
-            event = SUPPRESSED
+        if event not in self._counts:
+            event = self._within_limits(event)
         self._counts[event] += 1
         self._first_at_ms.setdefault(event, self._clock.now_ms())
         self._recorded.set()
+
+    def _within_limits(self, event: AuditEvent) -> AuditEvent:
+        """Count a different event; returns `SUPPRESSED` for one above its limit."""
+        settings, kind = self._settings, event.needs_no_rights
+        if self._different[kind] >= (settings.audit_refusals_per_s if kind else settings.audit_events_per_s):
+            return SUPPRESSED
+        self._different[kind] += 1
+        return event
 
     # --- writing
 
@@ -179,6 +190,7 @@ class AuditLog:
         """Write what was recorded: to the log, and with `audit=topic` to the topic as well."""
         lines = [_Line(event, self._first_at_ms[event], count) for event, count in self._counts.items()]
         self._counts.clear()
+        self._different.clear()
         self._first_at_ms.clear()
         for line in lines:
             log.info("audit", extra={**line.event.fields(), "count": line.times})
