@@ -5,12 +5,18 @@ import asyncio
 import pytest
 
 from streamhouse.broker.broker import Broker
+from streamhouse.broker.partition.backpressure import MemoryBudget
 from streamhouse.broker.partition.log import PartitionLog
+from streamhouse.broker.session.flush import KeyFilterBudget
 from streamhouse.config import BufferSettings, FlushSettings
 from streamhouse.errors import LeaseLost, SessionLost, Stopping
+from streamhouse.format import key_filter
+from streamhouse.format.compression import Codec
 from streamhouse.format.object_keys import parse_segment_key
 from streamhouse.format.producer_snapshot import decode_producers
+from streamhouse.format.records import encode_batch
 from streamhouse.model.names import TopicPartition
+from streamhouse.model.record import NewRecord
 from streamhouse.model.segment import Run
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import (
@@ -48,6 +54,28 @@ async def test_a_flush_moves_everything_durable_into_one_registered_segment(worl
         assert (log.flushed_end, log.tail_bytes) == (2, 0)
     assert broker.budget.used_bytes == 0
     assert (current(broker).flusher.flushed_segments, current(broker).flusher.failures) == (1, 0)
+
+
+@pytest.mark.skipif(not key_filter.IS_COMPILED, reason="built without a compiler")
+@pytest.mark.parametrize(("per_s", "is_short", "expected"), [(64 << 20, False, 2), (0, False, 1), (64 << 20, True, 1)])
+async def test_compressed_batches_get_key_filters_while_there_is_time_and_memory(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, per_s: int, is_short: bool, expected: int
+) -> None:
+    world = await make_world(flush=FlushSettings(key_filter_bytes_per_s=per_s))
+    broker = await world.start_with(ORDERS, CLICKS)
+    for name, codec in ((ORDERS, Codec.ZSTD), (CLICKS, Codec.NONE)):
+        await produce(broker, encode_batch([NewRecord(b"v", key=b"a")], codec=codec, now_ms=0), name)
+    monkeypatch.setattr(MemoryBudget, "is_short", property(lambda _: is_short))
+    await current(broker).flusher.flush_all()
+    runs = [run for name in (ORDERS, CLICKS) for run in await runs_of(world, await broker.open_log(name))]
+    assert [await broker.reader.key_filters(run) is not None for run in runs].count(True) == expected
+
+
+def test_key_filters_take_what_ten_seconds_allow_and_then_what_each_second_adds() -> None:
+    budget = KeyFilterBudget(100, now=50.0)
+    assert budget.available(50.0) == 1000
+    budget.charge(1300)
+    assert [budget.available(at) for at in (51.0, 53.0, 54.0, 100.0)] == [0, 0, 100, 1000]
 
 
 async def test_a_failed_put_keeps_everything_and_is_tried_again_with_another_key(world: World) -> None:

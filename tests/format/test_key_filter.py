@@ -10,17 +10,20 @@ from hypothesis import strategies as st
 
 from streamhouse.errors import CorruptObject
 from streamhouse.format import key_filter
+from streamhouse.format.batch import HEADER_BYTES
 from streamhouse.format.block import summarize_batch
 from streamhouse.format.compression import Codec
 from streamhouse.format.key_filter import (
     BITS_PER_KEY,
     FilteredKeys,
-    build_filter,
+    KeyFilterBuilder,
     decode_key_filters,
     encode_key_filters,
     key_hash,
+    may_have_key,
     may_hold,
 )
+from streamhouse.format.record_scanner import FieldError, scan
 from streamhouse.format.records import Record, build_batch
 from tests.format.segments import ORDERS, directory_of, filters_of, run_of, stored
 
@@ -33,7 +36,7 @@ KEYS = st.lists(st.none() | st.binary(max_size=40) | st.sampled_from([b"a", b"b"
 def filter_of(keys: Sequence[bytes | None], *, codec: Codec = Codec.NONE, which: FilteredKeys = "all") -> bytes:
     records = [Record(key=key, value=b"v", headers=(("h", key),)) for key in keys]
     batches = [build_batch(records[at : at + 7], codec=codec, base_offset=at) for at in range(0, len(records), 7)]
-    return build_filter([summarize_batch(batch) for batch in batches], which)
+    return KeyFilterBuilder(which).build([summarize_batch(batch) for batch in batches])
 
 
 @given(KEYS, st.sampled_from(list(Codec)))
@@ -97,7 +100,45 @@ def test_a_block_that_expands_too_much_has_no_filter(
 ) -> None:
     batches = [build_batch([Record(key=b"a", value=bytes(100_000))], codec=codec) for _ in range(4)]
     monkeypatch.setattr(key_filter, "MAX_PAYLOAD_BYTES", limit * 101_000)
-    assert bool(build_filter([summarize_batch(batch) for batch in batches], "all")) is has_filter
+    assert bool(KeyFilterBuilder("all").build([summarize_batch(batch) for batch in batches])) is has_filter
+
+
+def test_compressed_batches_are_decompressed_within_a_limit() -> None:
+    """About it: the block that reaches it still has a filter."""
+    blocks = [
+        [summarize_batch(build_batch([Record(key=b"a", value=bytes(1000))], codec=codec))]
+        for codec in (Codec.ZSTD, Codec.NONE, Codec.LZ4, Codec.ZSTD, Codec.NONE)
+    ]
+    builder = KeyFilterBuilder("all", decompress_bytes=1500)
+    assert [bool(builder.build(block)) for block in blocks] == [True, True, True, False, True]
+    assert 2000 < builder.decompressed_bytes < 2100
+    assert not KeyFilterBuilder("all", decompress_bytes=0).build(blocks[0])
+
+
+def test_a_block_that_can_not_be_decompressed_counts_as_much_as_it_may_have_cost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(key_filter, "MAX_PAYLOAD_BYTES", 50_000)
+    builder = KeyFilterBuilder("all")
+    assert not builder.build([summarize_batch(build_batch([Record(value=bytes(100_000))], codec=Codec.ZSTD))])
+    assert builder.decompressed_bytes == 50_000
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@given(keys=KEYS, key=st.binary(max_size=2) | st.sampled_from([b"a", b"b", b"v"]))
+def test_a_key_is_found_without_decoding_records(compiled: bool, keys: list[bytes | None], key: bytes) -> None:
+    records = [Record(key=each, value=b"v", headers=(("h", b"a"),)) for each in keys]
+    payload = memoryview(build_batch(records))[HEADER_BYTES:]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_filter, "IS_COMPILED", compiled)
+        result = may_have_key(payload, len(records), key)
+    assert result if key in keys else not (compiled and result)
+
+
+@given(st.binary(max_size=200), st.integers(-1, 40))
+def test_bytes_that_are_no_records_may_have_any_key(payload: bytes, count: int) -> None:
+    is_readable = scan(payload, count).flaw is FieldError.NONE
+    assert is_readable or _records.filter_hashes(payload, count) is not None or may_have_key(payload, count, b"?" * 99)
 
 
 @given(st.binary(max_size=200), st.integers(0, 40))

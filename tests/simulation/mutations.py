@@ -51,7 +51,7 @@ def tail_dropped_when_an_upload_fails(patch: Patch) -> None:
             await store(self, shares)
         except Unavailable:
             now = self._dependencies.agreed_time()
-            taken, *_ = flush._encode(shares, now=now, settings=self._settings, read=())
+            taken, *_ = flush._encode(shares, now=now, settings=self._settings, read=(), decompress_bytes=0)
             for share in taken:
                 self._budget.release(share.log.flushed(share.end, share.producers))
             await self._wal.truncate({share.log.partition: share.end for share in taken})

@@ -155,10 +155,19 @@ class FlushSettings(Section, frozen=True, kw_only=True):
     key_filters: Annotated[
         Literal["none", "uncompressed", "all"],
         about(
-            "blocks that get a filter by which a search for a key leaves others out; `all` decompresses what producers "
-            "compressed once more. Merged segments have filters of all blocks"
+            "blocks that get a filter by which a search for a key leaves others out; for `all`, batches that producers "
+            "compressed are decompressed once more, within key_filter_bytes_per_s. Merged segments have filters of all "
+            "blocks"
         ),
-    ] = "uncompressed"
+    ] = "all"
+    key_filter_bytes_per_s: Annotated[
+        int,
+        about(
+            "decompressed bytes per second for key filters, over ten seconds; beyond that, and while memory is short, "
+            "blocks of compressed batches get none",
+            ge=0,
+        ),
+    ] = 64 * MIB
 
 
 class FetchSettings(Section, frozen=True, kw_only=True):

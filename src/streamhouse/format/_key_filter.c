@@ -1,4 +1,4 @@
-/* The key filter of a block, in C: `format/key_filter.py` says what it is.
+/* The key filter of a block and the search for a key, in C: `format/key_filter.py` says what they are.
  *
  * Its size follows the number of different keys, which is known only after they were added once: where many keys
  * repeat, the filter is made again, smaller.
@@ -45,29 +45,68 @@ static inline uint64_t hash_key(const uint8_t *key, size_t length)
     return hash ^ hash >> 47;
 }
 
-/* The hashes of the keys of a payload: how many, or -1 where it isn't `count` records. What stands behind a key isn't
- * looked at. */
+/* The next record's key; its length, -1 for null, or BAD_RECORD. What stands behind a key isn't looked at. */
+#define BAD_RECORD (-2)
+static inline int32_t next_key(const uint8_t **at, const uint8_t *end, const uint8_t **key)
+{
+    int32_t length, offset_delta;
+    int64_t timestamp_delta;
+    const uint8_t *record_end;
+    if (!read_varint(at, end, &length) || length < 1 || length > end - *at)
+        return BAD_RECORD;
+    record_end = *at + length;
+    ++*at;
+    if (!read_varlong(at, record_end, &timestamp_delta) || !read_varint(at, record_end, &offset_delta) ||
+        !read_varint(at, record_end, &length) || length < -1 || length > record_end - *at)
+        return BAD_RECORD;
+    *key = *at;
+    *at = record_end;
+    return length;
+}
+
+/* The hashes of the keys of a payload: how many, or -1 where it isn't `count` records. */
 static int64_t hash_keys(const uint8_t *at, const uint8_t *end, int64_t count, uint8_t *hashes)
 {
     int64_t keys = 0;
+    const uint8_t *key;
     for (int64_t index = 0; index < count; index++) {
-        int32_t length, offset_delta;
-        int64_t timestamp_delta;
-        const uint8_t *record_end;
-        if (!read_varint(&at, end, &length) || length < 1 || length > end - at)
-            return -1;
-        record_end = at + length;
-        at++;
-        if (!read_varlong(&at, record_end, &timestamp_delta) || !read_varint(&at, record_end, &offset_delta) ||
-            !read_varint(&at, record_end, &length) || length < -1 || length > record_end - at)
+        int32_t length = next_key(&at, end, &key);
+        if (length == BAD_RECORD)
             return -1;
         if (length >= 0) {
-            uint64_t hash = hash_key(at, (size_t)length);
+            uint64_t hash = hash_key(key, (size_t)length);
             memcpy(hashes + 8 * keys++, &hash, 8);
         }
-        at = record_end;
     }
     return at == end ? keys : -1;
+}
+
+/* Whether a record has this key, or may have it because the payload isn't `count` records. */
+static int has_key(const uint8_t *at, const uint8_t *end, int64_t count, const uint8_t *wanted, Py_ssize_t size)
+{
+    const uint8_t *key;
+    for (int64_t index = 0; index < count; index++) {
+        int32_t length = next_key(&at, end, &key);
+        if (length == BAD_RECORD || (length == size && memcmp(key, wanted, (size_t)size) == 0))
+            return 1;
+    }
+    return at != end;
+}
+
+PyObject *records_has_key(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_buffer payload, key;
+    long long count;
+    int result;
+
+    if (!PyArg_ParseTuple(args, "y*Ly*:has_key", &payload, &count, &key))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    result = has_key(payload.buf, (const uint8_t *)payload.buf + payload.len, count, key.buf, key.len);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&payload);
+    PyBuffer_Release(&key);
+    return PyBool_FromLong(result);
 }
 
 PyObject *records_filter_hashes(PyObject *Py_UNUSED(module), PyObject *args)

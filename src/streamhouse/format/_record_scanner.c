@@ -75,6 +75,8 @@ static PyMethodDef methods[] = {
     {"filter_hashes", records_filter_hashes, METH_VARARGS,
      "filter_hashes(payload, count) -> hashes of the keys, or None if it isn't that many records"},
     {"join", records_join, METH_O, "join(buffers) -> bytes, copied without the GIL"},
+    {"has_key", records_has_key, METH_VARARGS,
+     "has_key(payload, count, key) -> whether a record has this key, or it isn't that many records"},
     {"key_filter", records_key_filter, METH_VARARGS, "key_filter(hashes, bits_per_key) -> filter"},
     {NULL, NULL, 0, NULL},
 };

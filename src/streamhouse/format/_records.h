@@ -226,5 +226,6 @@ PyObject *records_filter(PyObject *module, PyObject *args);
 PyObject *records_filter_hashes(PyObject *module, PyObject *args);
 PyObject *records_join(PyObject *module, PyObject *arg);
 PyObject *records_key_filter(PyObject *module, PyObject *args);
+PyObject *records_has_key(PyObject *module, PyObject *args);
 
 #endif

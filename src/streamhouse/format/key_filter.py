@@ -1,7 +1,7 @@
 """Key filter: which blocks of a run may hold records of a key.
 
-Data path   flush, merge -> **build_filter** per block -> segment object -> ranged GET -> **KeyFilters** -> search
-Owns        the hash of a key, the filter of a block, the bytes of a run's filters
+Data path   flush, merge -> **KeyFilterBuilder** per block -> segment object -> ranged GET -> **KeyFilters** -> search
+Owns        the hash of a key, the filter of a block, the bytes of a run's filters; finding a key in undecoded records
 Leaves      where they are in the object to `format.segment` and `format.run_index`, what is read to `broker.segments`
 
 A filter is a split-block Bloom filter as in Parquet: buckets of 256 bits, of which a key sets 8. A block that holds a
@@ -23,7 +23,7 @@ from streamhouse.format.records import stored_payload
 try:
     from streamhouse.format import _records
 
-    IS_COMPILED = hasattr(_records, "key_filter")
+    IS_COMPILED = hasattr(_records, "has_key")
 except ImportError:  # built without a compiler
     IS_COMPILED = False
 
@@ -67,24 +67,48 @@ def key_hash(key: bytes) -> int:
     return hashed ^ hashed >> 47
 
 
-def build_filter(batches: Sequence[BatchSummary], which: FilteredKeys) -> bytes:
-    """The filter of a block; empty if it is to have none, or has batches that can't be read, or too many records."""
-    if not IS_COMPILED or which == "none" or (which == "uncompressed" and any(batch.compressed for batch in batches)):
-        return b""
-    if sum(batch.records for batch in batches) > MAX_KEYS:
-        return b""
-    hashes, left_bytes = bytearray(), MAX_PAYLOAD_BYTES
-    for batch in batches:
-        try:
-            payload = _payload(batch, left_bytes)
-        except (CorruptBatch, InvalidRecord):
+class KeyFilterBuilder:
+    """Builds the filters of a segment's blocks.
+
+    Of compressed batches it decompresses `decompress_bytes` in all, beyond that by one block at most; further blocks
+    with compressed batches get no filter.
+    """
+
+    __slots__ = ("_limit_bytes", "_which", "decompressed_bytes")
+
+    def __init__(self, which: FilteredKeys, *, decompress_bytes: int | None = None) -> None:
+        self._which = which
+        self._limit_bytes = decompress_bytes
+        self.decompressed_bytes = 0
+
+    def build(self, batches: Sequence[BatchSummary]) -> bytes:
+        """The filter of a block; empty if it is to have none, or has batches that can't be read, or too many
+        records."""
+        if not IS_COMPILED or self._which == "none":
             return b""
-        left_bytes -= len(payload) if batch.compressed else 0
-        found = _records.filter_hashes(payload, batch.records)
-        if found is None:
+        if any(batch.compressed for batch in batches) and not self._may_decompress():
             return b""
-        hashes += found
-    return bytes(_records.key_filter(hashes, BITS_PER_KEY))
+        if sum(batch.records for batch in batches) > MAX_KEYS:
+            return b""
+        hashes, left_bytes = bytearray(), MAX_PAYLOAD_BYTES
+        for batch in batches:
+            try:
+                payload = _payload(batch, left_bytes)
+            except (CorruptBatch, InvalidRecord):
+                self.decompressed_bytes += left_bytes  # unknown, and no more than this
+                return b""
+            if batch.compressed:
+                left_bytes -= len(payload)
+                self.decompressed_bytes += len(payload)
+            found = _records.filter_hashes(payload, batch.records)
+            if found is None:
+                return b""
+            hashes += found
+        return bytes(_records.key_filter(hashes, BITS_PER_KEY))
+
+    def _may_decompress(self) -> bool:
+        is_left = self._limit_bytes is None or self.decompressed_bytes < self._limit_bytes
+        return self._which == "all" and is_left
 
 
 def _payload(batch: BatchSummary, limit_bytes: int) -> Buffer:
@@ -101,6 +125,14 @@ def may_hold(block: Buffer, hashed: int) -> bool:
     low = hashed & _WORD
     words = _BUCKET.unpack_from(block, number * _BUCKET.size)
     return all(word >> ((low * salt & _WORD) >> 27) & 1 for word, salt in zip(words, _SALTS, strict=True))
+
+
+def may_have_key(payload: Buffer, count: int, key: bytes) -> bool:
+    """Whether one of the `count` decompressed records of a batch may have this key: surely not if False. Releases the
+    GIL."""
+    if IS_COMPILED:
+        return _records.has_key(payload, count, key)
+    return key in bytes(payload)
 
 
 class KeyFilters:

@@ -22,7 +22,7 @@ from streamhouse.errors import CorruptObject, Internal
 from streamhouse.format.batch import Buffer
 from streamhouse.format.block import BatchSummary, BlockEntry, encode_block, group_into_blocks, summarize_batch
 from streamhouse.format.buffers import join
-from streamhouse.format.key_filter import FilteredKeys, build_filter, encode_key_filters
+from streamhouse.format.key_filter import FilteredKeys, KeyFilterBuilder, encode_key_filters
 from streamhouse.format.run_index import (
     RunIndex,
     encode_run_index,
@@ -233,25 +233,32 @@ class DecodedRun:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedSegment:
     """A segment ready for its PUT. `body` may share memory with the batches, which must not change until it is stored.
-    `kept` are the decoded runs that have `keep_blocks`, for the cache."""
+    `kept` are the decoded runs that have `keep_blocks`, for the cache. `decompressed_bytes` were decompressed for key
+    filters."""
 
     body: list[Buffer]
     size_bytes: int
     layouts: tuple[RunLayout, ...]
     kept: tuple[DecodedRun, ...]
+    decompressed_bytes: int
 
 
 def encode_segment(
-    runs: Sequence[RunInput], *, block_bytes: int = 1 << 20, key_filters: FilteredKeys = "all"
+    runs: Sequence[RunInput],
+    *,
+    block_bytes: int = 1 << 20,
+    key_filters: FilteredKeys = "all",
+    decompress_bytes: int | None = None,
 ) -> EncodedSegment:
-    """Encode runs as one object, with key filters of these blocks. Most of the work releases the GIL: call it in a
-    thread."""
+    """Encode runs as one object, with key filters of these blocks, for which about `decompress_bytes` of compressed
+    batches are decompressed. Most of the work releases the GIL: call it in a thread."""
+    filters = KeyFilterBuilder(key_filters, decompress_bytes=decompress_bytes)
     body: list[Buffer] = [encode_header()]
     position = len(body[0])
     drafts: list[_RunDraft] = []
     kept: list[DecodedRun] = []
     for run in runs:
-        draft = _encode_blocks(run, body, position=position, block_bytes=block_bytes, key_filters=key_filters)
+        draft = _encode_blocks(run, body, position=position, block_bytes=block_bytes, filters=filters)
         position += draft.length + draft.index.key_filter_bytes
         drafts.append(draft)
     entries: list[DirectoryEntry] = []
@@ -265,7 +272,13 @@ def encode_segment(
     tail = encode_tail(entries, position=position)
     body.append(tail)
     layouts = tuple(RunLayout(entry=entry) for entry in entries)
-    return EncodedSegment(body=body, size_bytes=position + len(tail), layouts=layouts, kept=tuple(kept))
+    return EncodedSegment(
+        body=body,
+        size_bytes=position + len(tail),
+        layouts=layouts,
+        kept=tuple(kept),
+        decompressed_bytes=filters.decompressed_bytes,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,24 +307,24 @@ class _RunDraft:
 
 
 def _encode_blocks(
-    run: RunInput, body: list[Buffer], *, position: int, block_bytes: int, key_filters: FilteredKeys
+    run: RunInput, body: list[Buffer], *, position: int, block_bytes: int, filters: KeyFilterBuilder
 ) -> _RunDraft:
     facts = [summarize_batch(batch) for batch in run.batches]
     _check_order(run, facts)
     entries: list[BlockEntry] = []
-    filters: list[bytes] = []
+    block_filters: list[bytes] = []
     kept: dict[int, bytes] = {}
     start = position
     for batches in group_into_blocks(facts, block_bytes):
         block = encode_block(batches, stored_base=run.base, position=position)
         body.extend(block.pieces)
         entries.append(block.entry)
-        filters.append(build_filter(batches, key_filters))
+        block_filters.append(filters.build(batches))
         if run.keep_blocks:
             # Copied: a view of a batch would keep the whole produce request in memory.
             kept[position] = block.whole if isinstance(block.whole, bytes) else join(each.data for each in batches)
         position += block.entry.stored_bytes
-    stored_filters = encode_key_filters(filters)
+    stored_filters = encode_key_filters(block_filters)
     if stored_filters:
         body.append(stored_filters)
     index = RunIndex(

@@ -133,10 +133,12 @@ QUERIES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("seed", "key_filters"), [(0, "none"), (1, "uncompressed"), (2, "all")])
+@pytest.mark.parametrize(("seed", "key_filters"), [(0, "none"), (1, "uncompressed"), (2, "all"), (3, "none")])
+@pytest.mark.parametrize("read_bytes", [600, search_module.READ_BYTES])
 async def test_a_search_finds_what_is_there_in_pages_of_any_size(
-    make_world: MakeWorld, seed: int, key_filters: FilteredKeys
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, seed: int, key_filters: FilteredKeys, read_bytes: int
 ) -> None:
+    monkeypatch.setattr(search_module, "READ_BYTES", read_bytes)
     broker = await (await make_world(flush=FlushSettings(block_bytes=256, key_filters=key_filters))).start()
     await broker.create_topic("orders", partitions=3, overrides={})
     topic = await Topic(broker, seed).fill()
@@ -229,6 +231,20 @@ class TestKeyFilters:
         response = await search(http, key="key-123")
         assert [each["offset"] for each in response["records"]] == [123]
         assert response["searched"]["segments_needed"] == response["searched"]["segments"] == 20
+
+
+async def test_what_was_read_before_a_damaged_object_is_found(make_world: MakeWorld) -> None:
+    """Reads that are under way at once end in order: one that fails takes nothing from those before it."""
+    world = await make_world(flush=FlushSettings(key_filters="none"))
+    broker = await world.start_with(TopicPartition("orders", 0))
+    for _ in range(3):
+        await produce_one(broker, b"x", key=b"alice")
+        await current(broker).flusher.flush_all()
+    topic = await broker.topic("orders")
+    *_, last = await world.sqlite.runs(PartitionId(topic.topic_id, 0), from_offset=0, limit=100)
+    await world.bucket.delete(last.object_key)
+    async with serving(broker) as http:
+        assert [each["offset"] for each in (await search(http, key="alice"))["records"]] == [0, 1]
 
 
 async def test_a_key_is_found_first_where_kafkas_clients_put_it(broker: Broker, http: httpx.AsyncClient) -> None:

@@ -93,6 +93,30 @@ def _fill(small: Sequence[FlushCandidate], limit_bytes: int) -> list[list[Partit
     return packs
 
 
+class KeyFilterBudget:
+    """Bytes that flushes may decompress for key filters: a token bucket of `bytes_per_s`, which holds those of
+    `BURST_S`. A flush is charged afterwards, so concurrent flushes may take more than there is; the next ones make up
+    for it."""
+
+    BURST_S: Final = 10.0
+
+    def __init__(self, bytes_per_s: int, *, now: float) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._left = self._most = bytes_per_s * self.BURST_S
+        self._at = now
+
+    def __repr__(self) -> str:
+        return f"<KeyFilterBudget left={self._left:.0f} of={self._most:.0f}>"
+
+    def available(self, now: float) -> int:
+        self._left = min(self._most, self._left + (now - self._at) * self._bytes_per_s)
+        self._at = now
+        return max(0, int(self._left))
+
+    def charge(self, size_bytes: int) -> None:
+        self._left -= size_bytes
+
+
 _Share: TypeAlias = tuple[PartitionLog, Sequence[TailBatch]]
 
 
@@ -140,6 +164,7 @@ class Flusher:
         self._reader = reader
         self._budget = budget
         self._wal = wal
+        self._key_filters = KeyFilterBudget(self._settings.key_filter_bytes_per_s, now=dependencies.clock.monotonic())
         self._sequence = 0
         self._stopping = False
         self._hurried = asyncio.Event()
@@ -242,10 +267,15 @@ class Flusher:
         traces = self._dependencies.traces
         began_ns = 0 if traces is None else traces.tracer.now_ns()
         now = self._dependencies.agreed_time()
-        since = self._dependencies.clock.monotonic() - self._dependencies.settings.fetch.keep_flushed_s
+        moment = self._dependencies.clock.monotonic()
+        since = moment - self._dependencies.settings.fetch.keep_flushed_s
         read = {item.partition for item, _ in shares if item.fetched_at > since}
-        encode = partial(_encode, shares, now=now, settings=self._settings, read=read)
+        decompress_bytes = 0 if self._budget.is_short else self._key_filters.available(moment)
+        encode = partial(
+            _encode, shares, now=now, settings=self._settings, read=read, decompress_bytes=decompress_bytes
+        )
         taken, encoded, kept = await asyncio.get_running_loop().run_in_executor(None, encode)
+        self._key_filters.charge(encoded.decompressed_bytes)
         key = await self._retry(lambda: self._put(encoded))
         commit = SegmentCommit(
             segment=SegmentObject(key=key, size_bytes=encoded.size_bytes, created_at_ms=now.later_ms),
@@ -336,11 +366,21 @@ class Flusher:
 
 
 def _encode(
-    shares: Sequence[_Share], *, now: AgreedTime, settings: FlushSettings, read: Collection[PartitionId]
+    shares: Sequence[_Share],
+    *,
+    now: AgreedTime,
+    settings: FlushSettings,
+    read: Collection[PartitionId],
+    decompress_bytes: int,
 ) -> tuple[list[_FlushShare], EncodedSegment, list[KeptRun]]:
     """Encode a segment, and what to keep of the partitions in `read`; runs in a thread, because a large tail of small
     batches takes long. Its input doesn't change while the partitions are being flushed."""
     taken = [_FlushShare(item, batches, item.producers_after(batches, now_ms=now.later_ms)) for item, batches in shares]
     runs = [share.run_input(now_ms=now.earlier_ms, keep_blocks=share.log.partition in read) for share in taken]
-    encoded = encode_segment(runs, block_bytes=settings.block_bytes, key_filters=settings.key_filters)
+    encoded = encode_segment(
+        runs,
+        block_bytes=settings.block_bytes,
+        key_filters=settings.key_filters,
+        decompress_bytes=decompress_bytes,
+    )
     return taken, encoded, list(map(KeptRun.of, encoded.kept))

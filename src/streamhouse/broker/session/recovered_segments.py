@@ -262,4 +262,5 @@ class RecoveredSegments:
 def _encode(full: Sequence[_RecoveredPartition], *, now: AgreedTime, settings: FlushSettings) -> EncodedSegment:
     """Encode a segment; runs in a thread, because many small batches take long."""
     runs = [rescue.run_input(now=now) for rescue in full]
-    return encode_segment(runs, block_bytes=settings.block_bytes, key_filters=settings.key_filters)
+    # Clients wait for the partitions: compressed batches get their key filters when they are merged.
+    return encode_segment(runs, block_bytes=settings.block_bytes, key_filters=settings.key_filters, decompress_bytes=0)

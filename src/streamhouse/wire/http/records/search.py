@@ -7,7 +7,8 @@ Leaves      finding leaders to `broker.forwarding`, blocks that don't hold a key
 
 Of flushed records, a search for a key reads the blocks that may hold it. A batch whose records can't match isn't
 decoded: its payload is decompressed, and compared with the bytes that a match must contain. The next read is under way
-while the batches of the last one are compared.
+while the batches of the last one are compared; of a search for a key, `READS_AT_ONCE` are looked through at once, in
+threads, because blocks without a key filter are all read.
 
 A few kilobytes may decompress to gigabytes, and a value of brackets becomes twenty times its size as objects. So
 decompressed bytes count, too, and of a JSON value only the place that is compared becomes an object.
@@ -15,7 +16,8 @@ decompressed bytes count, too, and of a JSON value only the place that is compar
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
@@ -26,7 +28,8 @@ from streamhouse.broker.broker import Broker
 from streamhouse.broker.segments.key_search import KeySearch, KeySpan
 from streamhouse.clock import Clock
 from streamhouse.errors import CorruptBatch, DamagedRecords, OffsetOutOfRange, StreamhouseError, Unavailable
-from streamhouse.format.batch import Buffer, read_header
+from streamhouse.format.batch import BatchHeader, Buffer, read_header
+from streamhouse.format.key_filter import may_have_key
 from streamhouse.format.partitioner import partition_for
 from streamhouse.format.records import iterate_payload, stored_payload
 from streamhouse.model.fetch import FetchResult, PartitionFetch
@@ -44,6 +47,9 @@ from streamhouse.wire.http.records.topic_reader import (
 
 READ_BYTES: Final = 4 * 1024 * 1024
 """Bytes that are read at once."""
+
+READS_AT_ONCE: Final = 3
+"""Reads whose batches are looked through for a key at once: one more than the decoder has threads by default."""
 
 EXPANSION: Final = 16
 """A search decompresses this multiple of the bytes that it may search, at most."""
@@ -134,9 +140,9 @@ class Conditions(NamedTuple):
 
     @property
     def needles(self) -> tuple[bytes, ...]:
-        """Bytes that the payload of a batch contains if one of its records matches."""
+        """Bytes that the payload of a batch contains if one of its records matches, besides the key."""
         name, value = (b"", None) if self.header is None else (self.header[0].encode(), self.header[1])
-        return tuple(each for each in (self.key, self.text, name, value) if each)
+        return tuple(each for each in (self.text, name, value) if each)
 
     def hold_in(self, record: StoredRecord, *, with_json: bool) -> bool:
         return (
@@ -239,12 +245,15 @@ class SearchedBatches(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """A read, or none if there is nothing to read below `next_offset`."""
+    """A read, or none if there is nothing to read below `next_offset`. `without_key` are the positions of batches that
+    were decompressed to `expanded_bytes` and don't have the key."""
 
     found: SplitBatches | None
     size_bytes: int
     next_offset: int
     span: KeySpan
+    without_key: frozenset[int] = frozenset()
+    expanded_bytes: int = 0
 
 
 class Search:
@@ -290,13 +299,14 @@ class Search:
             reads = self._reads(each, keys, max_bytes=max_bytes)
             try:
                 async for read in reads:
-                    is_cut = True
+                    is_cut, looked_through_bytes = True, read.expanded_bytes
                     while is_cut:
                         found = await self._matches(each, read, room, EXPANSION * max_bytes - self._expanded_bytes)
                         is_cut = found.is_cut
                         self.offsets[each.number] = min(found.next_offset, each.end)
                         self.searched_bytes += found.size_bytes
-                        self._expanded_bytes += found.expanded_bytes
+                        self._expanded_bytes += found.expanded_bytes + looked_through_bytes
+                        looked_through_bytes = 0
                         room = room.without(found.records)
                         if found.records:
                             yield each.number, found.records
@@ -333,26 +343,41 @@ class Search:
             self.segments_needed += keys.runs_needed
 
     async def _reads(self, each: Range, keys: KeySearch | None, *, max_bytes: int) -> AsyncGenerator[_Read, None]:
-        """Reads of a partition up to the end of the range; the next one is under way unless `max_bytes` are reached."""
+        """Reads of a partition up to the end of the range; the next ones are under way unless `max_bytes` are
+        reached."""
         offset = self.offsets[each.number]
         span = KeySpan(offset, each.end if keys is None else offset)
-        filter_bytes = 0
+        filter_bytes = ahead_bytes = 0
         reading: asyncio.Future[_Read] | None = None
+        looking = deque[asyncio.Future[_Read]]()
+        most = 1 if keys is None else READS_AT_ONCE
         try:
-            while offset < each.end:
-                read = await (reading or self._next(each, offset, span, keys))
-                reading = None
-                offset, span = read.next_offset, read.span
+            while looking or offset < each.end:
+                while len(looking) < most and offset < each.end:
+                    if looking and self.searched_bytes + ahead_bytes >= max_bytes:
+                        break
+                    reading = reading or asyncio.ensure_future(self._next(each, offset, span, keys))
+                    await asyncio.wait([reading])
+                    if looking and reading.exception() is not None:
+                        break  # first comes what was read before the error
+                    read, reading = reading.result(), None
+                    offset, span = read.next_offset, read.span
+                    ahead_bytes += read.size_bytes
+                    looking.append(asyncio.ensure_future(self._look_for_key(read, max_bytes=max_bytes)))
+                    if read.found is None:
+                        break  # first the caller hears how far the search is
+                    if offset < each.end and self.searched_bytes + ahead_bytes < max_bytes:
+                        reading = asyncio.ensure_future(self._next(each, offset, span, keys))
                 if keys is not None:
                     self.searched_bytes += keys.filter_bytes - filter_bytes
                     filter_bytes = keys.filter_bytes
-                if offset < each.end and self.searched_bytes + read.size_bytes < max_bytes:
-                    reading = asyncio.ensure_future(self._next(each, offset, span, keys))
-                yield read
+                looked = await looking.popleft()
+                ahead_bytes -= looked.size_bytes
+                yield looked
         finally:
-            if reading is not None:
-                reading.cancel()
-                await asyncio.gather(reading, return_exceptions=True)
+            for task in (*looking, *((reading,) if reading is not None else ())):
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
 
     async def _next(self, each: Range, offset: int, span: KeySpan, keys: KeySearch | None) -> _Read:
         """Read from this offset on, or from the next one at which the key may be."""
@@ -380,6 +405,16 @@ class Search:
             raise fetched.error
         return fetched
 
+    async def _look_for_key(self, read: _Read, *, max_bytes: int) -> _Read:
+        """The read, with the batches that don't have the key."""
+        key = self._conditions.key
+        if key is None or read.found is None:
+            return read
+        trip_bytes = min(TRIP_BYTES, EXPANSION * max_bytes - self._expanded_bytes)
+        work = partial(_without_key, read.found.batches, key, trip_bytes)
+        without_key, expanded_bytes = await self._broker.decoder.run(read.found.stored, work, inline_bytes=0)
+        return read._replace(without_key=without_key, expanded_bytes=expanded_bytes)
+
     async def _matches(self, each: Range, read: _Read, room: Room, left_bytes: int) -> SearchedBatches:
         if read.found is None:
             return SearchedBatches([], read.next_offset, 0)
@@ -393,7 +428,11 @@ class Search:
             trip_bytes=min(TRIP_BYTES, left_bytes),
             is_over=self._is_over,
         )
-        work = partial(_matches, read.found.batches, comparison, self.offsets[each.number], room)
+        if len(read.without_key) == len(read.found.batches):
+            return SearchedBatches([], read.next_offset, sum(map(len, read.found.batches)))
+        work = partial(
+            _matches, read.found.batches, comparison, self.offsets[each.number], room, without_key=read.without_key
+        )
         return await self._broker.decoder.run(read.found.stored, work, inline_bytes=0)
 
 
@@ -428,23 +467,49 @@ class _Comparison(NamedTuple):
         return True
 
 
+def _without_key(
+    batches: Sequence[memoryview], key: bytes, trip_bytes: int, limit_bytes: int
+) -> tuple[frozenset[int], int]:
+    """The positions of batches that don't have the key, and how much was decompressed. Those that can't be read are not
+    among them: comparing them raises the error."""
+    without_key, expanded_bytes = set[int](), 0
+    for position, batch in enumerate(batches):
+        if expanded_bytes >= trip_bytes:
+            break
+        header = read_header(batch)
+        try:
+            payload = stored_payload(batch, header, limit_bytes)
+        except CorruptBatch:
+            continue
+        expanded_bytes += len(payload)
+        if header.is_control or not may_have_key(payload, header.record_count, key):
+            without_key.add(position)
+    return frozenset(without_key), expanded_bytes
+
+
 def _matches(
-    batches: Sequence[memoryview], comparison: _Comparison, offset: int, room: Room, limit_bytes: int
+    batches: Sequence[memoryview],
+    comparison: _Comparison,
+    offset: int,
+    room: Room,
+    limit_bytes: int,
+    *,
+    without_key: Collection[int] = (),
 ) -> SearchedBatches:
     found: list[StoredRecord] = []
-    needles, size_bytes, expanded_bytes = comparison.conditions.needles, 0, 0
-    for batch in batches:
+    size_bytes = expanded_bytes = 0
+    for position, batch in enumerate(batches):
         header = read_header(batch)
         if header.end <= offset or header.base_offset >= comparison.end:
             continue
         if expanded_bytes >= comparison.trip_bytes:
             return SearchedBatches(found, offset, size_bytes, expanded_bytes, is_cut=True)
         size_bytes += len(batch)
-        if not header.is_control:
+        if not header.is_control and position not in without_key:
             try:
                 payload = stored_payload(batch, header, limit_bytes)
                 expanded_bytes += len(payload)
-                if not _contains_all(payload, needles):
+                if not _may_match(payload, header, comparison.conditions):
                     offset = max(offset, header.end)
                     continue
                 for record in iterate_payload(payload, header, from_offset=offset, max_headers=comparison.max_headers):
@@ -467,9 +532,11 @@ def _matches(
     return SearchedBatches(found, offset, size_bytes, expanded_bytes)
 
 
-def _contains_all(payload: Buffer, needles: Sequence[bytes]) -> bool:
+def _may_match(payload: Buffer, header: BatchHeader, conditions: Conditions) -> bool:
     """Whether the records of a batch contain all bytes that a match has."""
-    if not needles:
+    if conditions.key is not None and not may_have_key(payload, header.record_count, conditions.key):
+        return False
+    if not (needles := conditions.needles):
         return True
     text = payload if isinstance(payload, bytes | bytearray) else bytes(payload)
     return all(needle in text for needle in needles)
