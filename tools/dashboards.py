@@ -1,5 +1,6 @@
 """Writes what is generated in deploy/monitoring: Grafana's dashboards (*.json) from the panels in panels.yaml, and the
-alert rules of alerts.yaml as an object of the Prometheus operator.
+alert rules of alerts.yaml as an object of the Prometheus operator. The Helm chart gets copies, because a chart can't
+read files outside of its folder.
 
     python -m tools.dashboards
 
@@ -15,14 +16,16 @@ from typing import Any, Final
 import yaml
 
 FOLDER: Final = Path(__file__).parents[1] / "deploy" / "monitoring"
+ALERT_RULES: Final = FOLDER / "alerts.yaml"
 PROMETHEUS_RULE: Final = FOLDER / "prometheus-rule.yaml"
+CHART_FOLDER: Final = Path(__file__).parents[1] / "deploy" / "helm" / "streamhouse" / "monitoring"
 WRAP: Final = 120
 WIDTH, HEIGHT, COLUMNS = 12, 8, 24
 SCHEMA_VERSION: Final = 39
 
 
 DASHBOARDS: Final[dict[str, Any]] = yaml.safe_load((FOLDER / "panels.yaml").read_text())
-ALERTS: Final[dict[str, Any]] = yaml.safe_load((FOLDER / "alerts.yaml").read_text())
+ALERTS: Final[dict[str, Any]] = yaml.safe_load(ALERT_RULES.read_text())
 
 
 def dashboard(name: str) -> dict[str, Any]:
@@ -75,10 +78,12 @@ def prometheus_rule() -> str:
 
 
 def main() -> int:
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for name in DASHBOARDS:
-        (FOLDER / f"{name}.json").write_text(text_of(name))
+    for folder in (FOLDER, CHART_FOLDER):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in DASHBOARDS:
+            (folder / f"{name}.json").write_text(text_of(name))
     PROMETHEUS_RULE.write_text(prometheus_rule())
+    (CHART_FOLDER / ALERT_RULES.name).write_text(ALERT_RULES.read_text())
     return 0
 
 
