@@ -64,7 +64,7 @@ async def test_compressed_batches_get_key_filters_while_there_is_time_and_memory
     world = await make_world(flush=FlushSettings(key_filter_bytes_per_s=per_s))
     broker = await world.start_with(ORDERS, CLICKS)
     for name, codec in ((ORDERS, Codec.ZSTD), (CLICKS, Codec.NONE)):
-        await produce(broker, encode_batch([NewRecord(b"v", key=b"a")], codec=codec, now_ms=0), name)
+        await produce(broker, memoryview(encode_batch([NewRecord(b"v", key=b"a")], codec=codec, now_ms=0)), name)
     monkeypatch.setattr(MemoryBudget, "is_short", property(lambda _: is_short))
     await current(broker).flusher.flush_all()
     runs = [run for name in (ORDERS, CLICKS) for run in await runs_of(world, await broker.open_log(name))]
