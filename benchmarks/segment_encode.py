@@ -105,7 +105,7 @@ def walk_per_s(
 ) -> float:
     count = run.end // len(run.batches)
     payloads = [memoryview(batch)[HEADER_BYTES:] for batch in run.batches[:batches]]
-    assert walk(payloads[0], count, True).flaw is record_scanner.FieldError.NONE
+    assert walk(payloads[0], count, True).field_error is record_scanner.FieldError.NONE
     return len(payloads) * count / best_seconds(lambda: [walk(payload, count, True) for payload in payloads])
 
 

@@ -55,7 +55,7 @@ def run(program: str, *args: str, stdin: str = "") -> "subprocess.CompletedProce
     )
 
 
-def told(agent: LiveAgent, *args: str, stdin: str = "") -> str:
+def reported(agent: LiveAgent, *args: str, stdin: str = "") -> str:
     """Standard output of a command that went well."""
     where = [] if "--help" in args else ["--http", agent.http] if args[0] == "schemas" else ["-b", agent.bootstrap]
     done = run(COMMAND_LINE, *args, *where, stdin=stdin)
@@ -91,15 +91,15 @@ with streamhouse.SyncClient("{agent.http}") as client:
 
 
 def test_the_command_line_needs_no_server_parts(agent: LiveAgent, tmp_path: Path) -> None:
-    assert "Usage: streamhouse" in told(agent, "--help")
-    told(agent, "topics", "create", "typed", "-p", "2")
-    assert told(agent, "produce", "typed", "a", "b").startswith("2 records")
-    assert sorted(told(agent, "consume", "typed").split()) == ["a", "b"]
-    assert told(agent, "groups", "list").startswith("no groups")
+    assert "Usage: streamhouse" in reported(agent, "--help")
+    reported(agent, "topics", "create", "typed", "-p", "2")
+    assert reported(agent, "produce", "typed", "a", "b").startswith("2 records")
+    assert sorted(reported(agent, "consume", "typed").split()) == ["a", "b"]
+    assert reported(agent, "groups", "list").startswith("no groups")
     file = tmp_path / "order.json"
     file.write_text('{"type": "object"}')
-    assert "version 1" in told(agent, "schemas", "register", "typed-value", str(file))
-    (listed,) = json.loads(told(agent, "schemas", "list", "--prefix", "typed", "--json"))
+    assert "version 1" in reported(agent, "schemas", "register", "typed-value", str(file))
+    (listed,) = json.loads(reported(agent, "schemas", "list", "--prefix", "typed", "--json"))
     assert listed["subject"] == "typed-value"
 
 

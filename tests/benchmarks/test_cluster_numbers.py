@@ -38,7 +38,7 @@ def test_refusals_and_failures_belong_to_the_time_in_which_they_came() -> None:
     assert (history.failed(1.0, 3.0), history.failed(3.0, 9.0)) == (1, 0)
 
 
-def test_few_values_are_told_by_their_extremes_and_kept_one_by_one() -> None:
+def test_few_values_are_reported_by_their_extremes_and_kept_one_by_one() -> None:
     *readings, curve = spread("kill", [3.0, 1.0, 2.0])
     assert [(r.metric, r.value) for r in readings if isinstance(r, Reading)] == [
         ("least", 1000.0),

@@ -37,7 +37,7 @@ def test_two_histograms_together_are_one_of_all_waits() -> None:
     ]
 
 
-def test_answers_are_percentiles_in_milliseconds_and_a_curve_that_rises() -> None:
+def test_responses_are_percentiles_in_milliseconds_and_a_curve_that_rises() -> None:
     responses = list(Histogram(number / 1e3 for number in range(1000, 0, -1)).responses("ack"))
     result = {response.metric: response.value for response in responses if isinstance(response, Reading)}
     assert result == pytest.approx({"p50": 501.0, "p99": 991.0, "p99.9": 1000.0}, rel=1e-3)

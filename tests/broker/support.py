@@ -346,9 +346,9 @@ def idempotent(*values: bytes, sequence: int, producer: int = 7, epoch: int = 0,
 
 
 async def produce(broker: Broker, data: memoryview, name: TopicPartition = ORDERS) -> PendingAppend:
-    placed = await broker.append(name, data)
-    await broker.acknowledge(placed)
-    return placed
+    pending = await broker.append(name, data)
+    await broker.acknowledge(pending)
+    return pending
 
 
 async def fetch(

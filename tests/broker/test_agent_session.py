@@ -73,13 +73,13 @@ async def test_a_late_heartbeat_means_no_append_until_it_is_made_up_for(world: W
 
 async def test_a_late_heartbeat_means_no_ack_for_what_was_placed_in_time(world: World) -> None:
     broker = await world.start_with()
-    placed = await broker.append(ORDERS, batch(b"a"))
+    pending = await broker.append(ORDERS, batch(b"a"))
     world.clock.skip(world.settings.lease.ttl_s - world.settings.lease.margin_s)
     with pytest.raises(AppendFailed, match="lease ended"):
-        await broker.acknowledge(placed)
+        await broker.acknowledge(pending)
 
 
-async def test_the_time_of_a_heartbeat_counts_from_the_question_not_from_the_answer(world: World) -> None:
+async def test_the_time_of_a_heartbeat_counts_from_the_request_not_from_the_response(world: World) -> None:
     broker = await world.start_with()
     task = world.run(broker)
     lease = world.settings.lease
@@ -116,14 +116,14 @@ async def test_once_a_commit_says_that_the_session_is_lost_nothing_is_acknowledg
     task = world.run(broker)
     first = current(broker)
     await produce(broker, batch(b"a"))
-    placed = await broker.append(CLICKS, batch(b"b"))
+    pending = await broker.append(CLICKS, batch(b"b"))
     await claimed_by_a_rival(world, broker)
     with pytest.raises(SessionLost):
         await first.flusher.flush_all()
     first._end(SessionLost(first.session.session_id, why="said so"))
     assert not first.is_valid
     with pytest.raises(Retriable):
-        await broker.acknowledge(placed)
+        await broker.acknowledge(pending)
     await world.clock.advance(1.0)
     assert (await values_of(broker), await values_of(broker, CLICKS)) == ({0: b"a"}, {0: b"b"})
     await world.stop(broker, task)
@@ -148,9 +148,9 @@ async def test_a_failed_wal_loses_nothing_acknowledged_and_the_next_tenure_goes_
     first = current(broker)
     await produce(broker, idempotent(b"a", sequence=0))
     world.files.fill_up_after(10)
-    placed = await broker.append(ORDERS, idempotent(b"b", sequence=1))
+    pending = await broker.append(ORDERS, idempotent(b"b", sequence=1))
     with pytest.raises(AppendFailed):
-        await broker.acknowledge(placed)
+        await broker.acknowledge(pending)
     with pytest.raises(Retriable):
         await broker.append(ORDERS, idempotent(b"c", sequence=2))
     world.files.make_room()
@@ -171,9 +171,9 @@ async def test_after_a_failed_wal_no_batch_is_stored_before_its_predecessor_that
     task = world.run(broker)
     first = current(broker)
     world.files.fill_up_after(10)
-    placed = await broker.append(ORDERS, idempotent(b"a", sequence=0))
+    pending = await broker.append(ORDERS, idempotent(b"a", sequence=0))
     with pytest.raises(AppendFailed):
-        await broker.acknowledge(placed)
+        await broker.acknowledge(pending)
     world.files.make_room()
     await world.clock.advance(5.0)
     assert current(broker) is not first
@@ -344,10 +344,10 @@ async def test_a_stopping_agent_refuses_appends_and_acknowledges_what_it_had_tak
     broker = await world.start_with()
     task = world.run(broker)
     await settle()
-    placed = await broker.append(ORDERS, batch(b"a"))
+    pending = await broker.append(ORDERS, batch(b"a"))
     broker.stop()
     assert broker.not_ready() == "stopping"
-    await broker.acknowledge(placed)
+    await broker.acknowledge(pending)
     await settle()
     with pytest.raises(Stopping):
         await broker.append(ORDERS, batch(b"b"))
@@ -400,10 +400,10 @@ async def test_appends_go_on_while_a_hand_over_flushes_and_all_of_them_are_store
 async def test_what_is_in_flight_when_a_hand_over_begins_is_stored_when_it_is_done(world: World) -> None:
     broker = await world.start_with()
     item = await broker.open_log(ORDERS)
-    placed = await broker.append(ORDERS, batch(b"a"))
+    pending = await broker.append(ORDERS, batch(b"a"))
     assert item.high_watermark == 0
     await current(broker).transfer([item], ELSEWHERE)
-    await broker.acknowledge(placed)  # its producer would send it again
+    await broker.acknowledge(pending)  # its producer would send it again
     world.kill()
     assert await values_of(await world.start()) == {0: b"a"}
 
@@ -490,7 +490,7 @@ async def test_logs_that_are_wanted_together_are_opened_together(world: World) -
     assert all(current(broker).logs.find(name) is not None for name in names)
 
 
-async def test_whoever_gives_up_waiting_for_a_log_leaves_the_others_alone(world: World) -> None:
+async def test_a_caller_that_gives_up_waiting_for_a_log_leaves_the_others_alone(world: World) -> None:
     broker = await world.start_with(ORDERS, CLICKS)
     resume = world.metadata.hold("acquire")
     first, second = (asyncio.ensure_future(broker.open_log(ORDERS)) for _ in range(2))
@@ -562,11 +562,11 @@ async def test_a_log_of_a_deleted_topic_gives_way_to_its_successor_and_returns_i
 async def test_what_a_dropped_log_had_in_flight_is_not_acknowledged(world: World) -> None:
     broker = await world.start_with()
     topic = await broker.topic("orders")
-    placed = await broker.append(ORDERS, batch(b"a"))
+    pending = await broker.append(ORDERS, batch(b"a"))
     await current(broker).logs.drop_topic(topic)  # at once: a moment later the WAL has it
     with pytest.raises(Retriable):
-        await broker.acknowledge(placed)
-    assert placed.log.high_watermark == 0
+        await broker.acknowledge(pending)
+    assert pending.log.high_watermark == 0
 
 
 async def test_a_tenure_that_is_over_leaves_nobody_waiting_for_a_log(world: World) -> None:

@@ -63,8 +63,8 @@ async def refused(broker: Broker, data: memoryview, error: type[Exception], matc
 
 async def test_a_good_batch_is_placed_counted_and_readable_once_it_is_durable(broker: Broker) -> None:
     data = batch(b"a", b"b")
-    placed = await produce(broker, data)
-    assert (placed.base_offset, placed.end) == (0, 2)
+    pending = await produce(broker, data)
+    assert (pending.base_offset, pending.end) == (0, 2)
     assert broker.budget.used_bytes == len(data)
     assert (broker.traffic.appended_batches, broker.traffic.appended_records) == (1, 2)
     assert await values_of(broker) == {0: b"a", 1: b"b"}
@@ -139,8 +139,8 @@ async def test_what_is_inspected_ahead_is_what_append_would_find(make_world: Mak
     assert first is not None
     assert second is not None
     assert first.summary.max_timestamp_ms == NOW_MS
-    placed = [await broker.append(ORDERS, data, None, each) for data, each in zip(small, (first, second), strict=True)]
-    assert [each.base_offset for each in placed] == [0, 2]
+    pending = [await broker.append(ORDERS, data, None, each) for data, each in zip(small, (first, second), strict=True)]
+    assert [each.base_offset for each in pending] == [0, 2]
     damaged = batch(b"e", codec=4)
     damaged[20] ^= 1
     with pytest.raises(CorruptBatch, match="checksum"):
@@ -194,8 +194,8 @@ async def test_timestamps_too_far_ahead_or_behind_are_refused(world: World) -> N
 async def test_where_the_agent_stamps_the_producers_times_do_not_matter(world: World) -> None:
     limits = {"message.timestamp.type": "LogAppendTime", "message.timestamp.before.max.ms": "1000"}
     broker = await world.start_with(**limits)
-    placed = await produce(broker, batch(b"a", timestamp_ms=5))
-    assert placed.append_time_ms == NOW_MS
+    pending = await produce(broker, batch(b"a", timestamp_ms=5))
+    assert pending.append_time_ms == NOW_MS
     (record,) = records_of((await fetch(broker, 0)).records)
     assert record.timestamp_ms == NOW_MS
 
@@ -275,9 +275,9 @@ async def test_a_stop_with_a_full_wal_queue_waits_for_it(make_world: MakeWorld) 
     broker = await world.start_with()
     task = world.run(broker)
     await settle()
-    placed = await broker.append(ORDERS, batch(b"x" * 200))
+    pending = await broker.append(ORDERS, batch(b"x" * 200))
     broker.stop()
-    await broker.acknowledge(placed)
+    await broker.acknowledge(pending)
     await world.until_done(task)
     assert await values_of(await world.start()) == {0: b"x" * 200}
 
@@ -337,8 +337,8 @@ async def test_a_deleted_topic_gives_back_its_memory_and_its_wal(world: World) -
 
 
 async def test_a_topic_deleted_while_an_append_is_on_its_way_refuses_it_and_keeps_no_memory(broker: Broker) -> None:
-    placed = await broker.append(ORDERS, batch(b"a"))
-    waiting = asyncio.ensure_future(broker.acknowledge(placed))
+    pending = await broker.append(ORDERS, batch(b"a"))
+    waiting = asyncio.ensure_future(broker.acknowledge(pending))
     await broker.delete_topic(await broker.topic("orders"))
     with pytest.raises(Retriable):
         await waiting

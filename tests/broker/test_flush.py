@@ -111,7 +111,7 @@ async def test_a_put_whose_answer_was_lost_leaves_an_orphan_and_never_stands_in_
 
 
 @pytest.mark.parametrize("fault", ["refuse", "lose_answer"])
-async def test_a_registration_without_an_answer_is_repeated_with_the_same_key(world: World, fault: str) -> None:
+async def test_a_registration_without_a_response_is_repeated_with_the_same_key(world: World, fault: str) -> None:
     broker = await world.start_with()
     await produce(broker, batch(b"a"))
     getattr(world.metadata, fault)("commit_segments", 2)
@@ -329,7 +329,7 @@ async def test_a_cancelled_flush_lets_the_partition_be_flushed_again(world: Worl
     assert (await broker.open_log(ORDERS)).flushed_end == 1
 
 
-async def test_whoever_waits_for_a_flush_may_go_while_it_is_being_registered(world: World) -> None:
+async def test_a_caller_that_waits_for_a_flush_may_go_while_it_is_being_registered(world: World) -> None:
     """What is registered then has to be known: offered again it would be refused, and the log be taken for lost."""
     broker = await world.start_with()
     await produce(broker, batch(b"a"))
@@ -346,7 +346,9 @@ async def test_whoever_waits_for_a_flush_may_go_while_it_is_being_registered(wor
     assert await values_of(broker) == {0: b"a", 1: b"b"}
 
 
-async def test_whoever_waits_for_a_flush_when_the_session_ends_is_told_and_not_cancelled(world: World) -> None:
+async def test_a_caller_that_waits_for_a_flush_when_the_session_ends_gets_an_error_and_is_not_cancelled(
+    world: World,
+) -> None:
     broker = await world.start_with()
     await produce(broker, batch(b"a"))
     world.objects.hold("put_new")

@@ -217,11 +217,11 @@ async def test_a_duplicate_that_comes_to_a_closed_log_is_refused() -> None:
         await duplicate._replace(commit=None).wait_durable()
 
 
-async def test_log_append_time_is_written_into_the_batch_and_told() -> None:
+async def test_log_append_time_is_written_into_the_batch_and_reported() -> None:
     wal, data = ManualWal(), batch(b"a", b"b", timestamps_ms=[5, 9])
     log = open_log(wal, timestamps="LogAppendTime")
-    placed = append(log, data, now_ms=1234)
-    assert placed.append_time_ms == 1234
+    pending = append(log, data, now_ms=1234)
+    assert pending.append_time_ms == 1234
     header = read_header(data)
     assert header.is_log_append_time
     assert header.max_timestamp_ms == 1234
@@ -267,7 +267,7 @@ async def test_small_batches_of_the_tail_are_one_buffer_and_large_ones_are_not_c
     assert all(a is b for a, b in zip(log.read_tail(0, max_bytes=MANY_BYTES, at_least_one=False), large, strict=True))
 
 
-async def test_the_tail_is_read_in_whole_batches_and_one_more_than_fits_only_when_asked_for() -> None:
+async def test_the_tail_is_read_in_whole_batches_and_one_more_than_fits_only_when_requested() -> None:
     log, data = await durable_log(1, 1, 1)
     size = len(data[0])
     assert tail_of(log, 0, max_bytes=2 * size) == b"".join(data[:2])
@@ -287,7 +287,7 @@ async def test_the_tail_is_never_read_above_the_high_watermark() -> None:
     assert log.read_tail(1, max_bytes=MANY_BYTES, at_least_one=True) == []
 
 
-async def test_flushed_batches_leave_the_tail_and_their_bytes_are_told() -> None:
+async def test_flushed_batches_leave_the_tail_and_their_bytes_are_reported() -> None:
     log, data = await durable_log(1, 1, 1)
     taken = log.unflushed(limit_bytes=2 * len(data[0]))
     assert [item.end for item in taken] == [1, 2]

@@ -49,7 +49,7 @@ async def test_at_the_limit_an_append_is_refused_when_nothing_is_given_back_in_t
     assert not made.fits(1)
 
 
-async def test_without_patience_the_refusal_is_immediate() -> None:
+async def test_without_a_timeout_the_refusal_is_immediate() -> None:
     made = full(max_throttle_s=0.0)
     with pytest.raises(Overloaded):
         await made.admit(1)
@@ -77,7 +77,7 @@ async def test_too_few_bytes_given_back_wake_nobody() -> None:
     await waiting
 
 
-async def test_whoever_came_first_goes_in_first_and_small_ones_do_not_overtake() -> None:
+async def test_a_caller_that_came_first_goes_in_first_and_small_ones_do_not_overtake() -> None:
     made = full()
     order: list[str] = []
 
@@ -96,7 +96,7 @@ async def test_whoever_came_first_goes_in_first_and_small_ones_do_not_overtake()
     assert order == ["a", "b", "c"]
 
 
-async def test_whoever_was_held_back_long_enough_still_does_not_overtake() -> None:
+async def test_a_caller_that_was_held_back_long_enough_still_does_not_overtake() -> None:
     made = budget(limit=100, throttle_at=0.5, max_throttle_s=1.0)
     made.take(60)
     first = asyncio.ensure_future(made.admit(90))
@@ -147,7 +147,7 @@ async def test_an_append_larger_than_the_whole_budget_is_let_in_alone() -> None:
     await waiting
 
 
-async def test_memory_counts_as_short_for_as_long_as_somebody_waits() -> None:
+async def test_memory_counts_as_short_for_as_long_as_someone_waits() -> None:
     """Or nobody would flush the little that keeps a large append out."""
     made = budget(limit=100)
     made.take(10)

@@ -41,7 +41,7 @@ async def read_twice(world: World) -> tuple[Broker, Page]:
     return broker, Page(broker)
 
 
-async def test_every_cache_tells_its_hits_misses_evictions_entries_and_hit_rate(world: World) -> None:
+async def test_every_cache_shows_its_hits_misses_evictions_entries_and_hit_rate(world: World) -> None:
     _, page = await read_twice(world)
     for cache in CACHES:
         hits, misses = page("cache_hits_total", cache), page("cache_misses_total", cache)
@@ -64,7 +64,7 @@ async def test_a_cache_that_nobody_asked_has_no_hit_rate(world: World) -> None:
     assert page("cache_hit_rate", "blocks") is None
 
 
-async def test_both_tiers_of_the_block_cache_are_told_apart(make_world: MakeWorld, tmp_path: Path) -> None:
+async def test_both_tiers_of_the_block_cache_are_distinguished(make_world: MakeWorld, tmp_path: Path) -> None:
     world = await make_world(
         fetch=FetchSettings(cache_bytes=1, readahead_blocks=0, disk_cache_path=str(tmp_path / "cache"))
     )

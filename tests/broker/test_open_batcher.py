@@ -36,7 +36,7 @@ async def test_what_is_wanted_while_a_go_is_under_way_waits_for_the_next_one_tog
     assert door.goes == [["a"], ["b", "c"]]
 
 
-async def test_whoever_waits_at_the_end_is_told_and_whoever_comes_after_it_begins_nothing() -> None:
+async def test_a_caller_that_waits_at_the_end_gets_an_error_and_a_caller_that_comes_after_it_begins_nothing() -> None:
     door = Door()
     opening: OpenBatcher[str, int, str] = OpenBatcher(door.open_many)
     waiting = asyncio.ensure_future(opening.open("a", 1))
@@ -77,7 +77,7 @@ async def test_an_unexpected_failure_reaches_those_who_wait_as_an_error_and_not_
     assert await opening.open("a", 3) == "a-3"
 
 
-async def test_a_log_that_was_left_out_of_the_answer_is_an_error_for_those_who_wait() -> None:
+async def test_a_log_that_was_left_out_of_the_response_is_an_error_for_those_who_wait() -> None:
     async def open_nothing(_: Mapping[str, int]) -> Mapping[str, str | StreamhouseError]:
         return {}
 

@@ -55,10 +55,10 @@ class Client:
 
     async def send(self, *values: bytes, enlists: bool = True) -> PendingAppend:
         transaction = ProduceTransaction(self.name, enlists=enlists)
-        placed = await self.broker.append(ORDERS, self.batch(*values), transaction)
-        await self.broker.acknowledge(placed)
+        pending = await self.broker.append(ORDERS, self.batch(*values), transaction)
+        await self.broker.acknowledge(pending)
         self.sequence += len(values)
-        return placed
+        return pending
 
     async def end(self, *, commit: bool) -> None:
         self.number += 1
@@ -198,7 +198,7 @@ async def test_deleting_records_up_to_an_open_transaction_leaves_it_open(world: 
     assert await rows(world, broker) == [alice.aborted(0, 3)]
 
 
-async def test_what_is_too_much_to_keep_is_asked_for(make_world: MakeWorld) -> None:
+async def test_what_is_too_much_to_keep_is_requested(make_world: MakeWorld) -> None:
     world = await make_world(transactions=TransactionSettings(aborted_kept=2))
     broker = await world.start_with()
     alice = await client(broker)
@@ -220,7 +220,9 @@ async def test_what_is_too_much_to_keep_is_asked_for(make_world: MakeWorld) -> N
     assert list((await fetch_committed(broker, 10)).aborted) == results[5:]
 
 
-async def test_whoever_reads_below_a_log_start_that_moved_meanwhile_is_told_so(make_world: MakeWorld) -> None:
+async def test_a_caller_that_reads_below_a_log_start_that_moved_meanwhile_gets_that_error(
+    make_world: MakeWorld,
+) -> None:
     world = await make_world(transactions=TransactionSettings(aborted_kept=1))
     broker = await world.start_with()
     alice = await client(broker)
@@ -254,7 +256,7 @@ async def test_a_log_that_opens_while_its_start_moves_shows_nothing_that_was_abo
     assert (await broker.open_log(ORDERS)).log_start == 2
 
 
-async def test_whoever_reads_while_all_that_was_aborted_is_deleted_is_told_so(world: World) -> None:
+async def test_a_caller_that_reads_while_all_that_was_aborted_is_deleted_gets_that_error(world: World) -> None:
     broker = await world.start_with()
     alice = await client(broker)
     await alice.send(b"a")
@@ -269,7 +271,7 @@ async def test_whoever_reads_while_all_that_was_aborted_is_deleted_is_told_so(wo
     assert isinstance((await reading).error, OffsetOutOfRange)
 
 
-def test_a_transaction_without_batches_among_those_read_is_not_told() -> None:
+def test_a_transaction_without_batches_among_those_read_is_not_reported() -> None:
     def stored(base: int, data: memoryview) -> memoryview:
         assign_offset(data, base_offset=base, leader_epoch=0)
         return data
@@ -440,7 +442,7 @@ async def test_a_transaction_is_asked_about_once_per_partition(world: World) -> 
     assert world.metadata.count("find_transaction") == before + 1
 
 
-async def test_a_marker_that_comes_while_the_transaction_is_asked_about_makes_the_answer_worthless(
+async def test_a_marker_that_comes_while_the_transaction_is_asked_about_makes_the_response_invalid(
     world: World,
 ) -> None:
     broker = await world.start_with()
@@ -452,9 +454,9 @@ async def test_a_marker_that_comes_while_the_transaction_is_asked_about_makes_th
     await settle()
     await alice.end(commit=False)
     response.set()
-    placed = await sending
+    pending = await sending
     assert world.metadata.count("find_transaction") == before + 2
-    assert placed.base_offset == 1
+    assert pending.base_offset == 1
 
 
 async def test_a_marker_with_another_epoch_fences_a_batch_that_is_on_its_way(world: World) -> None:

@@ -183,7 +183,7 @@ def test_a_producer_in_doubt_may_have_begun_a_new_epoch_unseen() -> None:
     assert producers.copy().check_sequence(NAME, header(3, epoch=1)) is None
 
 
-def test_a_snapshot_says_who_is_in_doubt_and_still_tells_duplicates() -> None:
+def test_a_snapshot_says_who_is_in_doubt_and_still_recognises_duplicates() -> None:
     producers = table()
     store(producers, header(0), header(0, producer=8))
     producers.mark_uncertain()
@@ -314,7 +314,7 @@ def test_a_producer_with_an_open_transaction_does_not_expire() -> None:
     assert (entry.producer_id, entry.transaction_first) == (1, 100)
 
 
-def test_a_snapshot_tells_the_next_leader_what_is_open_and_which_marker_came_last() -> None:
+def test_a_snapshot_shows_the_next_leader_what_is_open_and_which_marker_came_last() -> None:
     producers = table()
     producers.record(within(0), 100, now_ms=0)
     producers.end(end(3, commit=True), 101, now_ms=0)

@@ -101,8 +101,8 @@ async def test_a_stop_ends_in_time_whatever_is_away(
         await produce(broker, batch(b"acked"))
     cut(world, away, how)
     if stage == "pending":
-        placed = await broker.append(ORDERS, batch(b"pending"))
-        waiting.append(asyncio.ensure_future(broker.acknowledge(placed)))
+        pending = await broker.append(ORDERS, batch(b"pending"))
+        waiting.append(asyncio.ensure_future(broker.acknowledge(pending)))
     opening = asyncio.ensure_future(broker.open_log(ORDERS)) if stage == "opening" else None
     await settle()
     await world.stop(broker, task, within_s=LIMIT_S + 0.5)
@@ -123,8 +123,8 @@ async def test_an_append_that_a_stop_could_not_make_durable_fails_with_an_error_
     task = world.run(broker)
     await produce(broker, batch(b"acked"))
     world.objects.cut(how)
-    placed = await broker.append(ORDERS, batch(b"pending"))
-    acknowledged = asyncio.ensure_future(broker.acknowledge(placed))
+    pending = await broker.append(ORDERS, batch(b"pending"))
+    acknowledged = asyncio.ensure_future(broker.acknowledge(pending))
     await world.stop(broker, task, within_s=LIMIT_S + 0.5)
     with pytest.raises(Retriable):
         await acknowledged
@@ -240,7 +240,7 @@ async def test_a_stop_whose_session_was_lost_while_it_ended_leaves_the_log_to_it
     assert current(broker).session.session_id in world.wal_sessions()
 
 
-async def test_whoever_waits_for_a_group_is_sent_on_as_soon_as_a_stop_begins(make_world: MakeWorld) -> None:
+async def test_a_caller_that_waits_for_a_group_is_sent_on_as_soon_as_a_stop_begins(make_world: MakeWorld) -> None:
     world = await make_world(agent=AGENT, flush=FLUSH, wal=WAL)
     broker = await started(world, wal="disk")
     task = world.run(broker)
@@ -300,7 +300,7 @@ async def test_a_stop_while_no_session_can_begin_ends_in_time(make_world: MakeWo
 
 
 @pytest.mark.parametrize("call", ["open_session", "claim_recovery", "finish_recovery"])
-async def test_a_stop_while_the_next_session_begins_and_gets_no_answer_ends_in_time(
+async def test_a_stop_while_the_next_session_begins_and_gets_no_response_ends_in_time(
     make_world: MakeWorld, call: str
 ) -> None:
     world = await make_world(agent=AGENT, flush=FLUSH, wal=WAL)

@@ -114,10 +114,10 @@ async def test_a_marker_decides_when_it_is_durable_and_not_before() -> None:
     log = open_log(wal)
     put(log, within(0))
     await wal.commit(0)
-    placed = mark(log, end(1, commit=True))
+    pending = mark(log, end(1, commit=True))
     assert (log.last_stable_offset, log.high_watermark) == (0, 1)
     await wal.commit(1)
-    assert (log.last_stable_offset, log.high_watermark) == (placed.end, 2)
+    assert (log.last_stable_offset, log.high_watermark) == (pending.end, 2)
 
 
 async def test_a_marker_that_the_wal_lost_has_decided_nothing() -> None:
@@ -149,8 +149,8 @@ async def test_a_marker_is_a_control_batch_at_the_end_of_the_log() -> None:
     log = open_log(wal)
     put(log, within(0))
     marker = end(4, commit=False, epoch=1)
-    placed = mark(log, marker)
-    assert (placed.base_offset, placed.end, log.next_offset) == (1, 2, 2)
+    pending = mark(log, marker)
+    assert (pending.base_offset, pending.end, log.next_offset) == (1, 2, 2)
     stored = wal.entries[-1]
     header = read_header(stored.batch)
     assert (stored.base, stored.end, header.base_offset, header.leader_epoch) == (1, 2, 1, 3)
@@ -159,7 +159,7 @@ async def test_a_marker_is_a_control_batch_at_the_end_of_the_log() -> None:
     assert read_marker(stored.batch) == marker
 
 
-async def test_a_number_is_taken_once_and_whoever_comes_again_waits_for_the_first() -> None:
+async def test_a_number_is_taken_once_and_a_caller_that_comes_again_waits_for_the_first() -> None:
     wal = ManualWal()
     log = open_log(wal)
     put(log, within(0))
@@ -245,7 +245,7 @@ async def test_only_the_first_batch_of_a_transaction_needs_verification() -> Non
     assert log.needs_verification(check_batch(within(1)))
 
 
-async def test_an_answer_is_worth_nothing_once_a_marker_of_the_producer_came() -> None:
+async def test_a_response_is_worth_nothing_once_a_marker_of_the_producer_came() -> None:
     log = open_log(ManualWal())
     header = check_batch(within(0))
     token = log.transaction_token(7)
@@ -256,7 +256,7 @@ async def test_an_answer_is_worth_nothing_once_a_marker_of_the_producer_came() -
     assert log.verify(header, log.transaction_token(7))
 
 
-async def test_aborted_transactions_are_told_by_what_they_have_in_a_range() -> None:
+async def test_aborted_transactions_are_reported_by_what_they_have_in_a_range() -> None:
     log = open_log(ManualWal())
     put(log, within(0, records=2))  # 0-1
     put(log, batch(b"a"))  # 2
@@ -336,7 +336,7 @@ async def test_what_is_kept_in_memory_has_a_limit_and_the_oldest_that_are_flushe
     assert log.aborted_complete_from == 4
 
 
-def test_a_log_keeps_all_rows_or_asks_for_them() -> None:
+def test_a_log_keeps_all_rows_or_requests_them() -> None:
     rows = [AbortedTransaction(7, at, at + 1) for at in range(0, 6, 2)]
     assert index_aborted(rows, flushed_end=9, kept=4) == AbortedIndex(tuple(rows), 0)
     assert index_aborted(rows, flushed_end=9, kept=3) == AbortedIndex((), 9)
@@ -408,12 +408,12 @@ class _Scene:
     def batch(self, producer: int) -> None:
         data = within(self.sequences[producer], producer=producer, epoch=self.epochs[producer])
         try:
-            placed = put(self.log, data)
+            pending = put(self.log, data)
         except ConcurrentTransactions:  # of a new epoch, while what the one before began is open
             assert not [each for each in self.model.events if each.producer == producer][-1].is_marker
             return
         self.sequences[producer] += 1
-        self.model.events.append(_Event(producer, placed.base_offset, placed.end))
+        self.model.events.append(_Event(producer, pending.base_offset, pending.end))
 
     def marker(self, producer: int, *, commit: bool, bump: bool) -> None:
         if bump:
@@ -421,8 +421,8 @@ class _Scene:
             self.sequences[producer] = 0
         self.numbers[producer] += 1
         marker = end(self.numbers[producer], commit=commit, producer=producer, epoch=self.epochs[producer])
-        placed = mark(self.log, marker)
-        event = _Event(producer, placed.base_offset, placed.end, is_marker=True, is_commit=commit)
+        pending = mark(self.log, marker)
+        event = _Event(producer, pending.base_offset, pending.end, is_marker=True, is_commit=commit)
         self.model.events.append(event)
         assert mark(self.log, marker).commit is None
 

@@ -279,7 +279,7 @@ async def test_producers_are_told_from_the_table_that_judges(world: World) -> No
     assert (entry.producer_id, entry.epoch, entry.batches[-1].last_sequence) == (9, 2, 1)
 
 
-async def test_the_agents_settings_say_whether_somebody_chose_them(make_world: MakeWorld) -> None:
+async def test_the_agents_settings_say_whether_someone_chose_them(make_world: MakeWorld) -> None:
     world = await make_world(
         topics=TopicSettings(auto_create=False), store=StoreSettings(url="s3://key:secret@bucket/path")
     )

@@ -150,7 +150,7 @@ async def test_unknown_names_do_not_storm_the_store(catalog: TopicCatalog, world
     assert world.metadata.count("topics") == 1
 
 
-async def test_a_renewed_catalogue_knows_what_another_agent_was_told_before(
+async def test_a_renewed_catalogue_knows_what_another_agent_was_given_before(
     catalog: TopicCatalog, world: World
 ) -> None:
     made = await catalog.create("orders")
@@ -203,7 +203,7 @@ async def test_a_reading_that_began_before_a_topic_was_deleted_does_not_bring_it
         await catalog.find("orders")
 
 
-async def test_a_topic_whose_creation_got_no_answer_is_found(catalog: TopicCatalog, world: World) -> None:
+async def test_a_topic_whose_creation_got_no_response_is_found(catalog: TopicCatalog, world: World) -> None:
     world.metadata.lose_answer("create_topic")
     with pytest.raises(Unavailable):
         await catalog.create("orders")

@@ -100,7 +100,7 @@ def test_every_kind_of_answer_has_a_test() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="clocks are set wrong with LD_PRELOAD")
-async def test_a_clock_is_wrong_by_what_is_set_and_counts_who_was_told(tmp_path: Path) -> None:
+async def test_a_clock_is_wrong_by_what_is_set_and_counts_its_readers(tmp_path: Path) -> None:
     library = build_library(tmp_path)
     if library is None:
         pytest.skip("no C compiler")

@@ -77,7 +77,7 @@ def test_a_plain_record_may_be_stored_twice() -> None:
     assert check(history) == []
 
 
-def test_a_producer_with_several_requests_under_way_is_not_asked_for_order() -> None:
+def test_a_producer_with_several_requests_under_way_does_not_have_to_keep_order() -> None:
     history = right()
     reorder_acks_of_a_plain_producer(history)
     history.unordered.append("plain")
@@ -313,7 +313,7 @@ def test_commits_at_the_same_time_may_end_in_any_order() -> None:
     assert check(history) == []
 
 
-def test_a_commit_without_an_answer_may_be_told_or_not() -> None:
+def test_a_commit_without_a_response_may_be_applied_or_not() -> None:
     history = right()
     history.commits.append(commit(9, sent_at=9.85, accepted=None))
     for offset in (9, 10):
@@ -321,7 +321,7 @@ def test_a_commit_without_an_answer_may_be_told_or_not() -> None:
     assert check(history) == []
 
 
-def test_a_thousand_effects_of_one_cause_are_told_in_short() -> None:
+def test_a_thousand_effects_of_one_cause_are_summarised() -> None:
     history = right()
     history.troubles = [Note(1.0, "agent 1", "again")] * 1000
     assert len(check(history)) == MAX_PER_KIND + 1

@@ -72,7 +72,7 @@ class World:
         self.tells_configs = True
         self.auto_create = True
         self.late_news = 0  # how often a topic that is there is not known yet
-        self.told_late = False  # whether the agent that is asked after a change has not heard of it yet
+        self.reported_late = False  # whether the agent that is asked after a change has not heard of it yet
         self.away = False
         self.refuses: Callable[[NewRecord], StreamhouseError | None] = lambda record: None
         self.producers: list[tuple[Acks, Compression]] = []
@@ -166,7 +166,7 @@ class FakeAdmin(_Closing, Admin):
         if "bad" in configs.values():
             raise InvalidConfig("topic setting has a bad value; value='bad'")
         self._world.alterations.append(("configs", dry_run))
-        if not dry_run and not self._world.told_late:
+        if not dry_run and not self._world.reported_late:
             merged: dict[str, str | None] = {**self._world.configs.get(name, {}), **configs}
             self._world.configs[name] = {key: value for key, value in merged.items() if value is not None}
 
@@ -174,7 +174,7 @@ class FakeAdmin(_Closing, Admin):
         if partitions <= self._world.topics[name]:
             raise InvalidPartitions("a topic can only get more partitions")
         self._world.alterations.append(("partitions", dry_run))
-        if not dry_run and not self._world.told_late:
+        if not dry_run and not self._world.reported_late:
             self._world.topics[name] = partitions
 
     async def delete_topic(self, name: str) -> None:

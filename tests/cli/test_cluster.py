@@ -161,13 +161,13 @@ def test_partitions_are_listed_with_leader_and_watermarks(run: Run, world: World
 def test_what_a_silent_leader_alone_knows_is_left_out(run: Run, world: World) -> None:
     silent = PartitionStatus(**{**msgspec.structs.asdict(a_partition(0)), "leader": 2, "high_watermark": None})
 
-    def partitions_told(request: httpx.Request) -> httpx.Response:
+    def partitions_reported(request: httpx.Request) -> httpx.Response:
         if request.url.port == 8082:
             raise httpx.ConnectError("refused", request=request)
         return httpx.Response(200, content=msgspec.json.encode({"partitions": [silent]}))
 
     world.http["/v1/agents"] = responding(agents=[an_agent(1), an_agent(2)])
-    world.http["/v1/partitions"] = partitions_told
+    world.http["/v1/partitions"] = partitions_reported
     result = run("partitions", "list")
     assert result.exit_code == 0
     assert "agent 2 does not answer on http://127.0.0.1:8082" in result.stderr
@@ -207,7 +207,7 @@ def test_a_move_needs_one_goal(run: Run, flags: list[str]) -> None:
     assert "give --to NODE or --unpin" in result.stderr
 
 
-def test_a_refused_move_is_told_in_the_agents_words(run: Run, world: World) -> None:
+def test_a_refused_move_is_shown_in_the_agents_words(run: Run, world: World) -> None:
     problem = {"title": "UnknownAgent", "detail": "unknown agent; node=9", "status": 404}
     world.http["/v1/partitions/move"] = lambda request: httpx.Response(404, json=problem)
     result = run("partitions", "move", "orders", "3", "--to", "9")
@@ -241,7 +241,7 @@ def examined(world: World, verdict: str) -> None:
         ("failure", 2, "1 failure, 0 warnings in 2 checks"),
     ],
 )
-def test_the_exit_code_tells_scripts_how_it_is(run: Run, world: World, verdict: str, code: int, said: str) -> None:
+def test_the_exit_code_shows_scripts_the_result(run: Run, world: World, verdict: str, code: int, said: str) -> None:
     examined(world, verdict)
     result = run("doctor")
     assert result.exit_code == code

@@ -72,7 +72,7 @@ def test_from_a_time_on(run: Run, orders: World) -> None:
     assert run("consume", "orders", "--from-time", "-1h").stdout == ""
 
 
-def test_only_the_partitions_asked_for(run: Run, world: World) -> None:
+def test_only_the_partitions_requested(run: Run, world: World) -> None:
     world.topics["orders"] = 3
     for number in range(3):
         world.append("orders", b"%d" % number, partition=number)
@@ -103,7 +103,7 @@ def test_json_has_one_object_a_line(run: Run, orders: World) -> None:
     }
 
 
-def test_raw_lines_have_tabs_between_what_was_asked_for(run: Run, orders: World) -> None:
+def test_raw_lines_have_tabs_between_what_was_requested(run: Run, orders: World) -> None:
     result = run("consume", "orders", "-n", "1", "--with-keys", "--with-headers", "--with-offsets")
     assert result.stdout == "0\t0\t0\t\tk\t0\n"
 

@@ -122,7 +122,7 @@ def test_a_reset_shows_what_it_would_do_and_does_nothing(run: Run, billing: Worl
     assert billing.committed["billing"] == {TopicPartition("orders", 0): 10, TopicPartition("orders", 1): 20}
 
 
-def test_a_reset_is_done_when_it_is_told_so(run: Run, billing: World) -> None:
+def test_a_reset_is_done_when_it_is_reported(run: Run, billing: World) -> None:
     assert run("groups", "reset", "billing", "--to-earliest", "--execute").stdout.endswith("moved billing\n")
     assert billing.committed["billing"] == {TopicPartition("orders", 0): 0, TopicPartition("orders", 1): 0}
 

@@ -94,7 +94,7 @@ def test_completion_can_be_installed(run: Run) -> None:
     assert "--show-completion" in text
 
 
-def test_the_version_is_told(run: Run) -> None:
+def test_the_version_is_reported(run: Run) -> None:
     assert run("--version").stdout == f"streamhouse {__version__}\n"
 
 

@@ -164,7 +164,7 @@ def test_bytes_and_nulls_survive(live: Live, tmp_path: Path) -> None:
     ]
 
 
-def test_reading_starts_where_it_is_told(live: Live) -> None:
+def test_reading_starts_at_the_given_offset(live: Live) -> None:
     output_of(live("produce", "starts", "a", "b", "c"))
     assert output_of(live("consume", "starts", "--offset", "1")) == "b\nc\n"
     assert output_of(live("consume", "starts", "--offset", "-1")) == "c\n"

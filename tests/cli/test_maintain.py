@@ -42,7 +42,7 @@ def run(deps: MadeUpJobs, *typed: str) -> Result:
     return CliRunner().invoke(app, ["maintain", *typed], obj=deps)
 
 
-def test_a_merge_is_told_in_one_line() -> None:
+def test_a_merge_is_reported_in_one_line() -> None:
     result = run(MadeUpJobs(MERGED), "merge", "orders")
     assert result.exit_code == 0
     assert result.stdout.startswith("merged orders: 1,204 runs became 2; ")

@@ -120,7 +120,7 @@ async def test_of_a_line_that_is_too_long_nothing_is_taken_for_the_next_one(size
     assert [await read_line(reader), await read_line(reader)] == [b"last", b""]
 
 
-async def test_a_notification_gets_no_answer() -> None:
+async def test_a_notification_gets_no_response() -> None:
     assert await McpServer(FakeHttp()).answer('{"jsonrpc": "2.0", "method": "notifications/initialized"}') is None
 
 

@@ -157,7 +157,7 @@ def test_what_spark_says_of_a_pipeline_is_kept_with_it(agents: MadeUpAgents, tmp
     assert agents.kept["/v1/pipelines/copies"]["shape"] == shape
 
 
-def test_what_is_written_as_before_keeps_what_records_told_then(agents: MadeUpAgents, tmp_path: Path) -> None:
+def test_what_is_written_as_before_keeps_what_records_held_then(agents: MadeUpAgents, tmp_path: Path) -> None:
     (tmp_path / "a.sql").write_text(SQL)
     shape = {"streams": ["orders"], "state": ["aggregate by id"], "target": "copies"}
     results = {"name": "copies", "columns": [{"name": "id", "type": "STRING"}], "shape": shape, "problems": []}
@@ -187,14 +187,14 @@ def test_a_problem_has_the_place_in_its_own_file_and_nothing_is_changed(agents: 
     assert reported["problems"][0]["line"] == 3
 
 
-def test_a_statement_that_cannot_be_read_is_told_without_a_spark(agents: MadeUpAgents, tmp_path: Path) -> None:
+def test_a_statement_that_cannot_be_read_is_reported_without_a_spark(agents: MadeUpAgents, tmp_path: Path) -> None:
     (tmp_path / "a.sql").write_text("CREATE PIPELINE x AS\nINSERT y SELECT 1")
     result = call(agents, "validate", str(tmp_path / "a.sql"))
     assert result.exit_code == 1
     assert "a.sql:2:" in result.stderr
 
 
-def test_a_question_is_no_definition(agents: MadeUpAgents, tmp_path: Path) -> None:
+def test_a_request_is_no_definition(agents: MadeUpAgents, tmp_path: Path) -> None:
     (tmp_path / "a.sql").write_text("SELECT 1")
     result = call(agents, "apply", str(tmp_path / "a.sql"), "--no-validate")
     assert "streamhouse sql" in result.stderr
@@ -297,9 +297,7 @@ def test_apply_may_wait_until_pipelines_run(agents: MadeUpAgents, tmp_path: Path
 
 
 @pytest.mark.parametrize("before", ["running", "failed", "done"])
-def test_what_was_told_of_the_revision_before_ends_no_waiting(
-    agents: MadeUpAgents, tmp_path: Path, before: str
-) -> None:
+def test_the_status_of_the_revision_before_ends_no_waiting(agents: MadeUpAgents, tmp_path: Path, before: str) -> None:
     (tmp_path / "a.py").write_text(PYTHON)
     reported = [(before, 1), ("starting", 2), ("running", 2)]
     shown = [

@@ -36,7 +36,7 @@ def run(deps: MadeUpReplays, *typed: str) -> Result:
     return CliRunner().invoke(app, typed, obj=deps)
 
 
-def test_a_copy_is_told_in_one_line() -> None:
+def test_a_copy_is_reported_in_one_line() -> None:
     deps = MadeUpReplays(COPIED)
     result = run(deps, "copy", "a", "b", "--where", "key = 'x'", "--job", "nightly")
     assert (result.exit_code, result.stdout) == (0, "wrote 200 records (2.0 KiB) to b\n")
@@ -58,7 +58,7 @@ def test_a_topic_is_not_copied_into_itself() -> None:
     assert not deps.requests
 
 
-def test_what_is_not_there_is_told_once() -> None:
+def test_what_is_not_there_is_reported_once() -> None:
     result = run(MadeUpReplays(UnknownTopic("nope")), "copy", "nope", "b")
     assert result.exit_code == 1
     assert result.stderr == (
@@ -75,7 +75,7 @@ def test_ctrl_c_says_how_to_go_on(typed: tuple[str, ...]) -> None:
     )
 
 
-def test_ctrl_c_tells_the_id_that_was_made_for_the_job() -> None:
+def test_ctrl_c_shows_the_id_that_was_made_for_the_job() -> None:
     deps = MadeUpReplays(KeyboardInterrupt())
     result = run(deps, "copy", "a", "b")
     assert f"--job {deps.requests[0][2]}\n" in result.stderr

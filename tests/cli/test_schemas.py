@@ -81,7 +81,7 @@ def test_the_life_of_a_subject(live: Live, order: str, tmp_path: Path) -> None:
     )
 
 
-def test_a_schema_that_may_not_follow_is_told_with_the_reason(live: Live, order: str, tmp_path: Path) -> None:
+def test_a_schema_that_may_not_follow_is_reported_with_the_reason(live: Live, order: str, tmp_path: Path) -> None:
     output_of(live("schemas", "register", "strict", order))
     wider = written(tmp_path / "wider.avsc", WIDER)
     result = live("schemas", "check", "strict", wider)
@@ -107,7 +107,7 @@ def test_levels_are_shown_set_and_reset(live: Live, order: str) -> None:
     assert live("schemas", "config", "--reset").exit_code == 2
 
 
-def test_a_text_that_is_no_schema_is_told_with_the_place(live: Live, tmp_path: Path) -> None:
+def test_a_text_that_is_no_schema_is_reported_with_the_place(live: Live, tmp_path: Path) -> None:
     bad = written(tmp_path / "bad.avsc", ORDER.replace("long", "lang"))
     assert live("schemas", "register", "bad", bad).stderr.startswith(
         "error: invalid schema; path=/fields/0/type reason="
@@ -178,5 +178,5 @@ def test_names_and_references_are_read() -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("a.avsc", "AVRO"), ("a.JSON", "JSON"), ("a.proto", "PROTOBUF")])
-def test_a_files_name_tells_the_language(tmp_path: Path, name: str, kind: str) -> None:
+def test_a_files_name_shows_the_language(tmp_path: Path, name: str, kind: str) -> None:
     assert read_schema(written(tmp_path / name, "{}"), None, [], flag="").type == kind

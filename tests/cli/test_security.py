@@ -48,7 +48,7 @@ def test_a_user_is_created_with_a_password_from_stdin(run: Run, world: World) ->
     assert "hunter22" not in result.output
 
 
-def test_without_a_terminal_a_password_is_not_asked_for(run: Run) -> None:
+def test_without_a_terminal_a_password_is_not_requested(run: Run) -> None:
     result = run("users", "create", "alice")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "--password-stdin" in result.stderr

@@ -135,7 +135,7 @@ def test_a_table_is_a_definition_and_a_pipeline_that_fills_it() -> None:
         (("--format", "delta", "--file-size", "big"), "128MiB"),
     ],
 )
-def test_flags_that_cant_be_are_told_before_anything_is_asked(flags: tuple[str, ...], message: str) -> None:
+def test_flags_that_cant_be_are_reported_before_anything_is_asked(flags: tuple[str, ...], message: str) -> None:
     deps = MadeUpAgents(TOPIC)
     result = run(deps, "create", "lake", "--topic", "orders", *flags)
     assert result.exit_code == 2
@@ -247,7 +247,7 @@ def test_a_paused_pipeline_stays_paused_when_its_table_is_changed() -> None:
     assert "/v1/pipelines/lake/restart" not in {path for _, path, _ in deps.requests}
 
 
-def test_a_table_that_was_made_in_sql_is_left_to_whoever_made_it() -> None:
+def test_a_table_that_was_made_in_sql_is_left_to_its_owner() -> None:
     written = MadeUpAgents(TOPIC, LAKE, pipelines=(WRITER,))
     declared = MadeUpAgents(TOPIC, {**LAKE, "columns": [{"name": "id", "type": "INT"}]})
     elsewhere = MadeUpAgents(TOPIC, pipelines=({**WRITER, "name": "lake", "target": "other"},))

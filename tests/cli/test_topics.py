@@ -44,7 +44,7 @@ def test_topics_are_listed_in_aligned_columns(run: Run, world: World) -> None:
     assert run("topics", "list").stdout == "topic   partitions\na                1\norders          12\n"
 
 
-def test_records_are_counted_when_asked_for(run: Run, world: World) -> None:
+def test_records_are_counted_when_requested(run: Run, world: World) -> None:
     world.topics["orders"] = 2
     world.starts["orders", 1] = 5
     for number in range(1200):
@@ -152,7 +152,7 @@ def test_what_was_set_is_shown_though_the_agent_that_is_asked_next_has_not_heard
     world.topics["orders"] = 2
     world.configs["orders"] = {"retention.ms": "1000", "segment.ms": "5"}
     world.known_configs = {"retention.ms": "7", "segment.ms": "8"}
-    world.told_late = True
+    world.reported_late = True
     result = run("topics", "alter", "orders", "-c", "retention.ms=2", "--delete-config", "segment.ms", "-p", "6")
     assert (result.exit_code, result.stdout) == (0, "altered orders: 6 partitions, retention.ms=2\n")
 
@@ -194,7 +194,7 @@ def test_deleting_asks_first(run: Run, world: World) -> None:
     assert accepted.stdout.endswith("deleted orders\n")
 
 
-def test_deleting_without_an_answer_deletes_nothing(run: Run, world: World) -> None:
+def test_deleting_without_a_response_deletes_nothing(run: Run, world: World) -> None:
     world.topics["orders"] = 1
     assert run("topics", "delete", "orders", stdin="").exit_code == 1
     assert world.topics == {"orders": 1}

@@ -42,7 +42,7 @@ def requests(world: World) -> list[httpx.Request]:
     """One that is open and one that isn't; what agents are asked."""
     requests: list[httpx.Request] = []
 
-    def told(body: object) -> Callable[[httpx.Request], httpx.Response]:
+    def shown(body: object) -> Callable[[httpx.Request], httpx.Response]:
         def respond(request: httpx.Request) -> httpx.Response:
             requests.append(request)
             return httpx.Response(200, content=msgspec.json.encode(body))
@@ -50,9 +50,9 @@ def requests(world: World) -> list[httpx.Request]:
         return respond
 
     aborted = TransactionAborted(aborted=True, before=a_transaction(), after=closed("payments-1", "Empty"))
-    world.http["/v1/transactions"] = told({"transactions": [closed("audit"), a_transaction()], "cursor": None})
-    world.http["/v1/transactions/payments-1"] = told(a_transaction())
-    world.http["/v1/transactions/payments-1/abort"] = told(aborted)
+    world.http["/v1/transactions"] = shown({"transactions": [closed("audit"), a_transaction()], "cursor": None})
+    world.http["/v1/transactions/payments-1"] = shown(a_transaction())
+    world.http["/v1/transactions/payments-1/abort"] = shown(aborted)
     return requests
 
 
@@ -184,7 +184,7 @@ def test_an_end_that_waits_for_leaders_is_said_to_be_decided(run: Run, world: Wo
     assert (result.exit_code, "still being ended; it completes when" in result.stderr) == (1, True)
 
 
-def test_partitions_that_are_held_back_are_told(run: Run, world: World) -> None:
+def test_partitions_that_are_held_back_are_reported(run: Run, world: World) -> None:
     world.http["/v1/agents"] = responding(agents=[an_agent(1)])
     world.http["/v1/partitions"] = responding(
         partitions=[a_partition(0, last_stable_offset=1200), a_partition(1), a_partition(2, last_stable_offset=1500)]

@@ -68,7 +68,7 @@ async def test_the_life_of_a_topic(client: Client, topic: str) -> None:
     await client.topics.delete(topic, missing_ok=True)
 
 
-async def test_agents_tell_who_they_are(client: Client, agent: LiveAgent) -> None:
+async def test_agents_show_who_they_are(client: Client, agent: LiveAgent) -> None:
     (alone,) = await client.cluster.agents()
     assert (alone.kafka, alone.http) == (agent.bootstrap, agent.http)
     assert await client.cluster.bootstrap() == agent.bootstrap
@@ -185,7 +185,7 @@ async def test_a_topic_that_is_deleted_fails_what_is_sent_to_it(client: Client, 
             await producer.send(b"v")
 
 
-async def test_reading_starts_and_ends_where_it_is_told(client: Client, topic: str) -> None:
+async def test_reading_starts_and_ends_at_the_given_offsets(client: Client, topic: str) -> None:
     await client.topics.create(topic, partitions=2)
     start = datetime(2026, 1, 1, tzinfo=UTC)
     async with client.producer(topic) as producer:
@@ -271,7 +271,7 @@ async def test_a_value_that_does_not_fit_is_refused_with_its_path(client: Client
             await producer.send({"id": "one"})
 
 
-async def test_bytes_without_a_schema_are_told_by_their_place(client: Client, topic: str) -> None:
+async def test_bytes_without_a_schema_are_reported_by_their_place(client: Client, topic: str) -> None:
     async with client.producer(topic) as producer:
         await producer.send(b"plain")
     with pytest.raises(InvalidRecordValue, match=f"record={topic}-0@0"):
@@ -359,7 +359,7 @@ async def test_an_option_that_is_not_known_is_refused_with_those_that_are(
         client.producer(topic, **{option: value})
 
 
-def test_a_program_without_logging_is_not_told_about_every_try() -> None:
+def test_a_program_without_logging_does_not_log_every_try() -> None:
     program = "import logging, streamhouse.client; logging.getLogger('aiokafka.conn').error('noise')"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert result.stderr == b""

@@ -13,7 +13,7 @@ from streamhouse.client.types import AgentStatus, Examination, Finding, Partitio
 from streamhouse.errors import Unavailable
 
 ADDRESSES = {1: "127.0.0.1:1001", 2: "127.0.0.1:1002", 3: "127.0.0.1:1003"}
-ASKED = "front.example:80"
+REQUESTED = "front.example:80"
 
 
 def an_agent(node: int, *, state: str = "live", is_responder: bool = False) -> AgentStatus:
@@ -71,7 +71,7 @@ class Agents:
 
     def cluster_client(self) -> ClusterClient:
         return ClusterClient(
-            ASKED, connect=lambda address: Http(address, transport=httpx.MockTransport(self._answer(address)))
+            REQUESTED, connect=lambda address: Http(address, transport=httpx.MockTransport(self._answer(address)))
         )
 
     def _answer(self, address: str) -> Callable[[httpx.Request], httpx.Response]:
@@ -95,7 +95,7 @@ async def test_high_watermarks_come_from_the_leaders() -> None:
     known = [a_partition(0, leader=1, mark=7), a_partition(1, leader=2), a_partition(2, leader=None)]
     agents = Agents(
         {
-            ASKED: {"/v1/agents": three(), "/v1/partitions": {"partitions": known}},
+            REQUESTED: {"/v1/agents": three(), "/v1/partitions": {"partitions": known}},
             ADDRESSES[2]: {"/v1/partitions": {"partitions": [a_partition(1, leader=2, mark=9)]}},
         }
     )
@@ -105,11 +105,11 @@ async def test_high_watermarks_come_from_the_leaders() -> None:
     assert agents.requests[2:] == [f"{ADDRESSES[2]}/v1/partitions?local"]  # agent 3 leads nothing
 
 
-async def test_a_partition_that_has_moved_since_is_told_by_whoever_leads_it_now() -> None:
+async def test_a_partition_that_has_moved_since_is_served_by_its_new_leader() -> None:
     known = [a_partition(0, leader=2, epoch=5), a_partition(1, leader=3, epoch=5)]
     agents = Agents(
         {
-            ASKED: {"/v1/agents": three(), "/v1/partitions": {"partitions": known}},
+            REQUESTED: {"/v1/agents": three(), "/v1/partitions": {"partitions": known}},
             ADDRESSES[2]: {"/v1/partitions": {"partitions": [a_partition(1, leader=2, epoch=4, mark=3)]}},
             ADDRESSES[3]: {"/v1/partitions": {"partitions": [a_partition(0, leader=3, epoch=6, mark=8)]}},
         }
@@ -119,10 +119,10 @@ async def test_a_partition_that_has_moved_since_is_told_by_whoever_leads_it_now(
     assert (second.leader, second.high_watermark) == (3, None)  # what an earlier leader knows is old
 
 
-async def test_an_agent_that_does_not_answer_is_told_and_one_that_is_dead_not_asked() -> None:
+async def test_an_agent_that_does_not_answer_is_reported_and_one_that_is_dead_not_asked() -> None:
     known = [a_partition(0, leader=2), a_partition(1, leader=3)]
     responses = {"/v1/agents": three(states=("live", "draining", "expired")), "/v1/partitions": {"partitions": known}}
-    agents = Agents({ASKED: responses})
+    agents = Agents({REQUESTED: responses})
     survey = await agents.cluster_client().partitions()
     assert [agent.node for agent in survey.silent] == [2]
     assert [each.high_watermark for each in survey.partitions] == [None, None]
@@ -133,7 +133,7 @@ async def test_everybody_is_examined_and_agrees() -> None:
     responses: dict[str, dict[str, Any] | None] = {
         ADDRESSES[node]: {"/v1/doctor": an_examination(node)} for node in (2, 3)
     }
-    agents = Agents({**responses, ASKED: {"/v1/agents": three(), "/v1/doctor": an_examination(1)}})
+    agents = Agents({**responses, REQUESTED: {"/v1/agents": three(), "/v1/doctor": an_examination(1)}})
     checkup = await agents.cluster_client().examine()
     assert [(each.agent.node, each.examination is not None) for each in checkup.agents] == [
         (1, True),
@@ -155,7 +155,7 @@ async def test_everybody_is_examined_and_agrees() -> None:
 async def test_agents_that_differ_or_are_silent_are_a_warning(result: Examination | None, said: str) -> None:
     agents = Agents(
         {
-            ASKED: {"/v1/agents": three(states=("live", "live", "expired")), "/v1/doctor": an_examination(1)},
+            REQUESTED: {"/v1/agents": three(states=("live", "live", "expired")), "/v1/doctor": an_examination(1)},
             ADDRESSES[2]: None if result is None else {"/v1/doctor": result},
         }
     )
@@ -164,6 +164,6 @@ async def test_agents_that_differ_or_are_silent_are_a_warning(result: Examinatio
     assert said in finding.text
 
 
-async def test_without_the_first_agent_there_is_no_answer() -> None:
+async def test_without_the_first_agent_there_is_no_response() -> None:
     with pytest.raises(Unavailable, match=r"no agent answers on http://front\.example:80"):
         await Agents({}).cluster_client().examine()

@@ -152,7 +152,7 @@ async def test_a_certificate_for_another_name_is_said(tmp_path: Path) -> None:
                 pass
 
 
-async def test_a_plain_client_of_a_tls_listener_is_told_so(tmp_path: Path) -> None:
+async def test_a_plain_client_of_a_tls_listener_gets_that_error(tmp_path: Path) -> None:
     async with server(Authority(tmp_path).server()) as port:
         async with Http(f"127.0.0.1:{port}") as http:
             with pytest.raises(Misconfigured, match=f"wants TLS; give its address as https://127.0.0.1:{port}"):
@@ -164,7 +164,7 @@ async def test_a_plain_client_of_a_tls_listener_is_told_so(tmp_path: Path) -> No
                 pass
 
 
-async def test_a_tls_client_of_a_plain_listener_is_told_so(tmp_path: Path) -> None:
+async def test_a_tls_client_of_a_plain_listener_gets_that_error(tmp_path: Path) -> None:
     known = Credentials(ca=str(Authority(tmp_path).path))
     async with server(None) as port, Http(f"127.0.0.1:{port}", credentials=known) as http:
         with pytest.raises(Misconfigured, match="doesn't speak TLS"):

@@ -58,13 +58,13 @@ async def test_when_all_are_dead_nobody_is_asked_twice() -> None:
     assert sorted(cluster.requests) == [1, 2, 3]
 
 
-async def test_offsets_are_asked_of_whoever_leads_after_the_leader_died() -> None:
+async def test_offsets_are_asked_of_whichever_agent_leads_after_the_leader_died() -> None:
     cluster = FakeCluster(dead={1}, leaders=[1, 1, 2, 3])
     admin = admin_of(cluster)
     assert await admin.offsets(await admin.topic("orders"), LATEST) == {0: 42}
 
 
-async def test_a_leader_that_never_comes_is_not_waited_for_for_ever() -> None:
+async def test_a_leader_that_never_comes_is_not_waited_for_forever() -> None:
     cluster = FakeCluster(dead={1}, leaders=[1])
     admin = admin_of(cluster)
     with pytest.raises(Unavailable):

@@ -25,7 +25,7 @@ def respond(*partitions: tuple[int, int, bytes], aborted: list[Any] | None = Non
     return SimpleNamespace(error_code=0, topics=[("t", results)])
 
 
-def test_records_begin_at_the_offset_that_was_asked_for() -> None:
+def test_records_begin_at_the_offset_that_was_requested() -> None:
     (chunk,) = read_fetch_response(respond((0, 0, batch(10, b"a", b"b", b"c") + batch(13, b"d"))), "t", {0: 11}).chunks
     assert (chunk.next_offset, chunk.position) == (14, 11)
     assert [(record.offset, record.value) for record in chunk.take(9)] == [(11, b"b"), (12, b"c"), (13, b"d")]
@@ -40,7 +40,7 @@ def test_a_batch_that_was_cut_off_is_fetched_again() -> None:
 
 
 @pytest.mark.parametrize("length", [-13, -12, 0, 48, -(2**31)])
-def test_a_length_that_no_batch_has_is_refused_and_not_walked_for_ever(length: int) -> None:
+def test_a_length_that_no_batch_has_is_refused_and_not_walked_forever(length: int) -> None:
     lying = bytearray(batch(0, b"a") + batch(1, b"b"))
     lying[8:12] = length.to_bytes(4, "big", signed=True)
     with pytest.raises(CorruptBatch, match="shorter than its header"):
@@ -73,7 +73,7 @@ def test_a_partition_that_is_led_elsewhere_does_not_hold_up_the_others() -> None
     assert response.error is not None
 
 
-def test_an_offset_that_is_gone_is_told_and_not_waited_for() -> None:
+def test_an_offset_that_is_gone_is_reported_and_not_waited_for() -> None:
     with pytest.raises(Rejected, match="offset out of range; name=t-0"):
         read_fetch_response(respond((0, OUT_OF_RANGE, b"")), "t", {0: 5})
 

@@ -59,7 +59,7 @@ async def test_segments_are_gathered_from_pages_up_to_the_limit() -> None:
         (httpx.Response(200, json={"segments": [{}]}), "unexpected response; url=http://127.0.0.1:1/v1/segments"),
     ],
 )
-async def test_a_refusal_is_told_in_the_agents_words(response: httpx.Response, said: str) -> None:
+async def test_a_refusal_is_shown_in_the_agents_words(response: httpx.Response, said: str) -> None:
     async with http_of(response) as http:
         with pytest.raises(Rejected, match=said):
             await http.segments("a")
@@ -92,7 +92,7 @@ async def test_nobody_listening_is_said_in_words_for_every_command() -> None:
     assert (str(raised.value), str(streamed.value)) == (said, said)
 
 
-async def test_a_port_that_speaks_something_else_is_told_from_nobody() -> None:
+async def test_a_port_that_speaks_something_else_is_distinguished_from_no_listener() -> None:
     """Kafka's port ends a connection on which HTTP comes; an agent that goes away does it, too, but had answered."""
     is_agent = True
 
@@ -150,7 +150,7 @@ async def test_what_may_have_been_done_is_not_asked_of_another_agent() -> None:
         assert requests == ["a", "a", "b"]
 
 
-async def test_an_agent_that_says_nothing_in_time_is_told_by_what_happened() -> None:
+async def test_an_agent_that_says_nothing_in_time_is_reported_by_what_happened() -> None:
     def silence(request: httpx.Request) -> httpx.Response:
         raise httpx.ReadTimeout("")
 
@@ -182,7 +182,7 @@ SEGMENTS = httpx.Response(200, json={"segments": [ONE]})
 
 
 @pytest.mark.parametrize(("retry_after", "pause_s"), [("3", 3.0), (None, 1.0), ("soon", 1.0), ("0", 0.1), ("-5", 1.0)])
-async def test_a_busy_agent_is_asked_again_when_it_says(retry_after: str | None, pause_s: float) -> None:
+async def test_a_busy_agent_is_tried_again_when_it_says(retry_after: str | None, pause_s: float) -> None:
     busy, clock = Busy(3, SEGMENTS, retry_after=retry_after), ManualClock()
     async with Http("127.0.0.1:1", transport=httpx.MockTransport(busy), clock=clock) as http:
         assert len(await http.segments()) == 1
@@ -206,7 +206,7 @@ async def test_a_busy_agent_is_given_up_when_the_time_is_over_and_may_be_asked_l
         assert sum(clock.slept) <= 30
 
 
-async def test_a_stream_of_lines_is_asked_for_again_too() -> None:
+async def test_a_stream_of_lines_is_requested_again_too() -> None:
     busy, clock = Busy(2, httpx.Response(200, text='{"n": 1}\n')), ManualClock()
     async with Http("127.0.0.1:1", transport=httpx.MockTransport(busy), clock=clock) as http:
         assert [row async for row in Sql(http).stream("SELECT 1")] == [{"n": 1}]

@@ -56,7 +56,7 @@ async def test_every_codec_and_acknowledgement_works(broker: str, acks: Acks, co
     assert result.value == b"x" * 1000
 
 
-async def test_reading_starts_where_it_is_told_and_says_where_it_stands(broker: str) -> None:
+async def test_reading_starts_at_the_given_offset_and_shows_its_position(broker: str) -> None:
     await fill(broker, "positions", [NewRecord(value=b"%d" % n, partition=0) for n in range(5)])
     async with Consumer(broker, "positions", starts={0: 3}) as consumer:
         (first,) = await consumer.poll(max_records=1, timeout_s=5)
@@ -84,14 +84,14 @@ async def test_offsets_of_the_ends(broker: str) -> None:
         assert await admin.offsets(topic, LATEST, [1]) == {1: 2}
 
 
-async def test_a_topic_is_not_created_by_asking(broker: str) -> None:
+async def test_a_topic_is_not_created_by_a_request(broker: str) -> None:
     async with Admin(broker) as admin:
         with pytest.raises(UnknownTopic, match="name=never"):
             await admin.topic("never")
         assert "never" not in [topic.name for topic in await admin.topics()]
 
 
-async def test_a_question_that_the_broker_does_not_know_is_told_apart(broker: str) -> None:
+async def test_a_request_that_the_broker_does_not_know_is_distinguished(broker: str) -> None:
     async with Admin(broker) as admin:
         await admin.topic("shy", create=True)
         assert await admin.configs("shy") is None
@@ -125,7 +125,7 @@ async def test_nobody_listening_is_said_with_the_address_and_what_to_do(nobody: 
             await client.__aenter__()
 
 
-async def test_somebody_silent_is_given_up_on() -> None:
+async def test_someone_silent_is_given_up_on() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         clients: list[Admin | Producer] = [

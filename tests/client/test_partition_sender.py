@@ -189,7 +189,7 @@ async def test_a_new_producer_id_begins_at_sequence_number_0() -> None:
     assert wire.known[2][0][0] == 0
 
 
-async def test_a_sender_without_sequence_numbers_never_asks_for_a_producer_id() -> None:
+async def test_a_sender_without_sequence_numbers_never_requests_a_producer_id() -> None:
     wire = FakeWire("broke")
     sender = PartitionSender(
         0, wire, clock=Clock(), batch_bytes=10, linger_s=0, timeout_s=30, max_in_flight=1, numbered=False
@@ -573,7 +573,7 @@ async def test_an_agent_that_stays_away_is_given_up_on() -> None:
     assert wire.log == []
 
 
-async def test_a_batch_that_is_not_full_waits_for_more_until_it_is_told_to_hurry() -> None:
+async def test_a_batch_that_is_not_full_waits_for_more_until_it_is_asked_to_hurry() -> None:
     wire = FakeWire()
     sender = PartitionSender(
         0,
@@ -620,7 +620,7 @@ def produce_answer(code: int, text: str | None = None) -> SimpleNamespace:
         (59, "lost", False),
     ],
 )
-def test_an_answer_says_what_to_do_and_whether_the_batch_may_be_stored(
+def test_a_response_says_what_to_do_and_whether_the_batch_may_be_stored(
     code: int, kind: str, may_be_stored: bool
 ) -> None:
     with pytest.raises(NotStored) as raised:

@@ -66,7 +66,7 @@ async def test_tables_are_defined_found_and_dropped(client: Client, topic: str) 
         await client.pipelines.put(definition(topic, kind=Kind.VIEW))
 
 
-async def test_pipelines_are_applied_and_told_of(client: Client, topic: str) -> None:
+async def test_pipelines_are_applied_and_shown(client: Client, topic: str) -> None:
     expected = definition(topic)
     made = await client.pipelines.put(expected, starting="latest")
     assert (made.outcome, made.pipeline.key, made.pipeline.shape) == ("created", expected.key, expected.shape)
@@ -126,7 +126,7 @@ async def test_sql_is_asked_streamed_and_cancelled(client: Client, agent: LiveAg
         assert [each.address for each in await client.sql.workers()] == [worker.address]
         response = await client.sql.query("SELECT 1", max_rows=3)
         assert (response.rows, response.columns) == ([{"id": 1}], (Column(name="id", type="INT"),))
-        assert worker.asked[-1]["max_rows"] == 3
+        assert worker.requested[-1]["max_rows"] == 3
         assert [row async for row in client.sql.stream("SELECT 1")] == [{"id": 1}, {"id": 2}]
         assert await client.sql.validate("SELECT 1") == []
         await client.sql.cancel("q1")

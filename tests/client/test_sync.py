@@ -82,7 +82,7 @@ def test_a_failure_is_raised_where_the_producer_ends(client: SyncClient, topic: 
         failed.result()
 
 
-def test_a_record_that_is_not_even_taken_is_told_by_flush_and_at_the_end(client: SyncClient, topic: str) -> None:
+def test_a_record_that_is_not_even_taken_is_reported_by_flush_and_at_the_end(client: SyncClient, topic: str) -> None:
     client.topics.create(topic, partitions=1)
     with client.producer(topic) as producer:
         producer.enqueue(b"nowhere", partition=7)

@@ -14,7 +14,7 @@ from tests.client.live import agent as agent
 from tests.client.live import topic as topic
 from tests.support.agent import LiveAgent
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 
 @pytest.fixture
@@ -22,15 +22,15 @@ def producer(agent: LiveAgent, topic: str) -> Iterator[Producer]:
     """With a transaction open, whose id is the topic's name with a slash in it."""
     settings = {"bootstrap.servers": agent.bootstrap, "transactional.id": f"t/{topic}", "log_level": 0}
     producer = Producer(settings)
-    producer.init_transactions(PATIENCE_S)
+    producer.init_transactions(TIMEOUT_S)
     producer.begin_transaction()
     producer.produce(topic, b"x")
-    producer.flush(PATIENCE_S)
+    producer.flush(TIMEOUT_S)
     yield producer
     producer.purge()
 
 
-async def test_a_transaction_is_listed_told_and_aborted(agent: LiveAgent, topic: str, producer: Producer) -> None:
+async def test_a_transaction_is_listed_shown_and_aborted(agent: LiveAgent, topic: str, producer: Producer) -> None:
     async with Client(agent.http) as client:
         assert f"t/{topic}" in [each.transactional_id for each in await client.transactions.list(state="Ongoing")]
         assert await client.transactions.list(open_for=timedelta(hours=1)) == []
@@ -46,7 +46,7 @@ async def test_a_transaction_is_listed_told_and_aborted(agent: LiveAgent, topic:
         with pytest.raises(TransactionalIdNotFound, match="no such transactional id"):
             await client.transactions.get("never")
     with pytest.raises(KafkaException):
-        producer.commit_transaction(PATIENCE_S)
+        producer.commit_transaction(TIMEOUT_S)
 
 
 def test_the_sync_client_does_the_same(agent: LiveAgent, topic: str, producer: Producer) -> None:

@@ -19,7 +19,7 @@ with warnings.catch_warnings():
     import kafka.admin
     import kafka.codec
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 ALL_CODECS = frozenset({"none", "gzip", "snappy", "lz4", "zstd"})
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -90,19 +90,19 @@ class Confluent:
     def create(self, topic: str, partitions: int) -> None:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
         admin = self._admin()
-        admin.create_topics([new])[topic].result(PATIENCE_S)
+        admin.create_topics([new])[topic].result(TIMEOUT_S)
 
     def delete(self, topic: str) -> None:
         admin = self._admin()
-        admin.delete_topics([topic])[topic].result(PATIENCE_S)
+        admin.delete_topics([topic])[topic].result(TIMEOUT_S)
 
     def topics(self) -> set[str]:
         admin = self._admin()
-        return set(admin.list_topics(timeout=PATIENCE_S).topics)
+        return set(admin.list_topics(timeout=TIMEOUT_S).topics)
 
     def partitions(self, topic: str) -> int:
         admin = self._admin()
-        return len(admin.list_topics(timeout=PATIENCE_S).topics[topic].partitions)
+        return len(admin.list_topics(timeout=TIMEOUT_S).topics[topic].partitions)
 
     def produce(self, topic: str, records: Sequence[Sent], *, codec: str, idempotent: bool = True) -> list[int]:
         offsets: list[int] = []
@@ -126,14 +126,14 @@ class Confluent:
                 partition=0,
                 on_delivery=delivered,
             )
-        assert producer.flush(PATIENCE_S) == 0
+        assert producer.flush(TIMEOUT_S) == 0
         return offsets
 
     def read(self, topic: str, count: int, *, from_offset: int = 0) -> list[Read]:
         results: list[Read] = []
         with closing(self._consumer()) as consumer:
             consumer.assign([confluent_kafka.TopicPartition(topic, 0, from_offset)])
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + TIMEOUT_S
             while len(results) < count and time.monotonic() < deadline:
                 for message in consumer.consume(count - len(results), timeout=1.0):
                     assert message.error() is None, message.error()
@@ -142,13 +142,13 @@ class Confluent:
 
     def ends(self, topic: str) -> tuple[int, int]:
         with closing(self._consumer()) as consumer:
-            low, high = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), timeout=PATIENCE_S)
+            low, high = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), timeout=TIMEOUT_S)
             return low, high
 
     def offset_at(self, topic: str, timestamp_ms: int) -> int | None:
         with closing(self._consumer()) as consumer:
             requests = [confluent_kafka.TopicPartition(topic, 0, timestamp_ms)]
-            (result,) = consumer.offsets_for_times(requests, timeout=PATIENCE_S)
+            (result,) = consumer.offsets_for_times(requests, timeout=TIMEOUT_S)
             return result.offset if result.offset >= 0 else None
 
 
@@ -211,7 +211,7 @@ class KafkaPython:
                 )
                 for record in records
             ]
-            return [future.get(PATIENCE_S).offset for future in sent]
+            return [future.get(TIMEOUT_S).offset for future in sent]
 
     def read(self, topic: str, count: int, *, from_offset: int = 0) -> list[Read]:
         results: list[Read] = []
@@ -219,7 +219,7 @@ class KafkaPython:
         with closing(self._consumer()) as consumer:
             consumer.assign([partition])
             consumer.seek(partition, from_offset)
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + TIMEOUT_S
             while len(results) < count and time.monotonic() < deadline:
                 for batch in consumer.poll(timeout_ms=1000, max_records=count - len(results)).values():
                     results += [Read(r.offset, r.key, r.value, tuple(r.headers), r.timestamp) for r in batch]
@@ -306,7 +306,7 @@ class AioKafka:
                     )
                     for record in records
                 ]
-                async with asyncio.timeout(PATIENCE_S):
+                async with asyncio.timeout(TIMEOUT_S):
                     return [(await future).offset for future in futures]
 
         return asyncio.run(run())
@@ -318,7 +318,7 @@ class AioKafka:
             async with self._consumer() as consumer:
                 consumer.assign([partition])
                 consumer.seek(partition, from_offset)
-                async with asyncio.timeout(PATIENCE_S):
+                async with asyncio.timeout(TIMEOUT_S):
                     while len(results) < count:
                         r = await consumer.getone()
                         results.append(Read(r.offset, r.key, r.value, tuple(r.headers), r.timestamp))

@@ -32,7 +32,7 @@ async def own(admin: AIOKafkaAdminClient, topic: str) -> dict[str, str]:
     return {entry[0]: entry[1] for entry in entries if entry[3] == 1}
 
 
-async def test_settings_are_told_and_replaced(admin: AIOKafkaAdminClient, made: str) -> None:
+async def test_settings_are_shown_and_replaced(admin: AIOKafkaAdminClient, made: str) -> None:
     assert await own(admin, made) == {}
     expected = {"retention.ms": "5000", "min.insync.replicas": "2"}
     (response,) = await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, made, configs=expected)])

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from tests.compat.clients import PATIENCE_S, Confluent, Sent
+from tests.compat.clients import TIMEOUT_S, Confluent, Sent
 
 api: Any = confluent_kafka.admin  # whose types are not all exported
 SET, DELETE = api.AlterConfigOpType.SET, api.AlterConfigOpType.DELETE
@@ -25,13 +25,13 @@ def admin(bootstrap: str) -> Any:
 def made(admin: Any, topic: str) -> str:
     """A topic with two partitions and a setting of its own."""
     new = NewTopic(topic, num_partitions=2, replication_factor=1, config={"compression.type": "gzip"})
-    admin.create_topics([new])[topic].result(PATIENCE_S)
+    admin.create_topics([new])[topic].result(TIMEOUT_S)
     return topic
 
 
 def only(futures: "Mapping[Any, Future[Any]]") -> Any:
     (future,) = futures.values()
-    return future.result(PATIENCE_S)
+    return future.result(TIMEOUT_S)
 
 
 def code_of(futures: "Mapping[Any, Future[Any]]") -> int:
@@ -58,7 +58,7 @@ def changed(topic: str, *changes: tuple[str, str | None, Any]) -> Any:
     return api.ConfigResource(api.ResourceType.TOPIC, topic, incremental_configs=entries)
 
 
-def test_settings_are_told_and_changed_one_by_one(admin: Any, made: str) -> None:
+def test_settings_are_shown_and_changed_one_by_one(admin: Any, made: str) -> None:
     assert own(admin, made) == {"compression.type": "gzip"}
     only(
         admin.incremental_alter_configs(
@@ -96,8 +96,8 @@ def test_unknown_settings_and_topics_are_refused_by_name(admin: Any, made: str, 
     assert code_of(admin.describe_configs(absent)) == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_the_agents_settings_are_told_and_what_is_read_only_is_not_changed(admin: Any) -> None:
-    (node,) = admin.list_topics(timeout=PATIENCE_S).brokers
+def test_the_agents_settings_are_shown_and_what_is_read_only_is_not_changed(admin: Any) -> None:
+    (node,) = admin.list_topics(timeout=TIMEOUT_S).brokers
     result = configs(admin, api.ResourceType.BROKER, str(node))
     assert (result["num.partitions"].value, result["num.partitions"].is_read_only) == ("1", False)
     assert (result["node.id"].value, result["node.id"].is_read_only) == (str(node), True)
@@ -108,7 +108,7 @@ def test_the_agents_settings_are_told_and_what_is_read_only_is_not_changed(admin
 
 def test_a_topic_grows_and_takes_records_in_its_new_partitions(admin: Any, made: str) -> None:
     only(admin.create_partitions([NewPartitions(made, 5)]))
-    assert len(admin.list_topics(made, timeout=PATIENCE_S).topics[made].partitions) == 5
+    assert len(admin.list_topics(made, timeout=TIMEOUT_S).topics[made].partitions) == 5
     assert code_of(admin.create_partitions([NewPartitions(made, 5)])) == KafkaError.INVALID_PARTITIONS
 
 
@@ -123,7 +123,7 @@ def test_records_are_deleted(bootstrap: str, admin: Any, made: str) -> None:
 
 
 def test_the_cluster_and_topics_are_described_with_what_may_be_done(admin: Any, made: str) -> None:
-    cluster = admin.describe_cluster(include_authorized_operations=True).result(PATIENCE_S)
+    cluster = admin.describe_cluster(include_authorized_operations=True).result(TIMEOUT_S)
     assert len(cluster.nodes) == 1
     assert cluster.controller.id == cluster.nodes[0].id
     assert api.AclOperation.CREATE in cluster.authorized_operations
@@ -135,9 +135,9 @@ def test_the_cluster_and_topics_are_described_with_what_may_be_done(admin: Any, 
 
 @pytest.mark.parametrize("kind", [ElectionType.PREFERRED, ElectionType.UNCLEAN])
 def test_no_election_is_needed(admin: Any, made: str, kind: ElectionType) -> None:
-    (error,) = admin.elect_leaders(kind, [TopicPartition(made, 0)]).result(PATIENCE_S).values()
+    (error,) = admin.elect_leaders(kind, [TopicPartition(made, 0)]).result(TIMEOUT_S).values()
     assert error.code() == 84  # ELECTION_NOT_NEEDED
-    assert admin.elect_leaders(kind, None).result(PATIENCE_S) == {}
+    assert admin.elect_leaders(kind, None).result(TIMEOUT_S) == {}
 
 
 def test_users_are_kept_although_nobody_has_to_log_in(admin: Any) -> None:
@@ -145,9 +145,9 @@ def test_users_are_kept_although_nobody_has_to_log_in(admin: Any) -> None:
     mechanism = api.ScramMechanism.SCRAM_SHA_256
     added = api.UserScramCredentialUpsertion("ann", api.ScramCredentialInfo(mechanism, 4096), b"password", b"salt")
     for done in admin.alter_user_scram_credentials([added]).values():
-        done.result(PATIENCE_S)
-    described = admin.describe_user_scram_credentials(["ann"])["ann"].result(PATIENCE_S)
+        done.result(TIMEOUT_S)
+    described = admin.describe_user_scram_credentials(["ann"])["ann"].result(TIMEOUT_S)
     assert [each.iterations for each in described.scram_credential_infos] == [4096]
     for done in admin.alter_user_scram_credentials([api.UserScramCredentialDeletion("ann", mechanism)]).values():
-        done.result(PATIENCE_S)
+        done.result(TIMEOUT_S)
     assert code_of(admin.describe_user_scram_credentials(["ann"])) == 91

@@ -43,7 +43,7 @@ def node(admin: Any) -> int:
     return int(broker["broker_id"])
 
 
-def test_settings_are_told_changed_and_reset(admin: Any, made: str) -> None:
+def test_settings_are_shown_changed_and_reset(admin: Any, made: str) -> None:
     assert own(admin, made) == {"retention.ms": "5000"}
     assert admin.alter_configs([resource(made, {"segment.bytes": "1000000"})]) == {"topic": {made: "OK"}}
     assert own(admin, made) == {"retention.ms": "5000", "segment.bytes": "1000000"}
@@ -80,7 +80,7 @@ def test_topics_are_described_a_page_at_a_time(admin: Any, made: str) -> None:
     assert second["next_cursor"] is None
 
 
-def test_records_are_deleted_and_sizes_told(bootstrap: str, admin: Any, made: str) -> None:
+def test_records_are_deleted_and_sizes_reported(bootstrap: str, admin: Any, made: str) -> None:
     client = KafkaPython(bootstrap)
     client.produce(made, [Sent(key=None, value=b"x" * 100) for _ in range(10)], codec="none")
     assert 1000 < size(admin, made) < 2000
@@ -110,7 +110,7 @@ def test_nothing_moves(admin: Any, made: str) -> None:
     assert elected.replica_election_results[0].partition_result[0].error_code == 84  # ELECTION_NOT_NEEDED
 
 
-def test_idempotent_producers_are_told(bootstrap: str, admin: Any, made: str) -> None:
+def test_idempotent_producers_are_reported(bootstrap: str, admin: Any, made: str) -> None:
     KafkaPython(bootstrap).produce(made, [Sent(key=None, value=b"x")] * 3, codec="none", idempotent=True)
     partition = kafka.TopicPartition(made, 0)
     (producer,) = admin.describe_producers([partition])[partition].active_producers

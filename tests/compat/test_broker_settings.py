@@ -24,7 +24,7 @@ with warnings.catch_warnings():
     import kafka
     import kafka.admin
 
-from tests.compat.clients import PATIENCE_S
+from tests.compat.clients import TIMEOUT_S
 from tests.support.agent import LiveAgent
 
 api: Any = confluent_kafka.admin  # whose types are not all exported
@@ -54,11 +54,11 @@ def admin(agent: LiveAgent) -> Iterator[Any]:
 
 def only(futures: "Mapping[Any, Future[Any]]") -> Any:
     (future,) = futures.values()
-    return future.result(PATIENCE_S)
+    return future.result(TIMEOUT_S)
 
 
 def node(admin: Any) -> str:
-    (node,) = admin.list_topics(timeout=PATIENCE_S).brokers
+    (node,) = admin.list_topics(timeout=TIMEOUT_S).brokers
     return str(node)
 
 
@@ -67,7 +67,7 @@ def change(admin: Any, name: str, *changes: tuple[Any, str, str | None]) -> None
     only(admin.incremental_alter_configs([api.ConfigResource(BROKER, name, incremental_configs=entries)]))
 
 
-def told(admin: Any, kind: Any, name: str, key: str) -> tuple[str | None, int]:
+def reported(admin: Any, kind: Any, name: str, key: str) -> tuple[str | None, int]:
     result = only(admin.describe_configs([api.ConfigResource(kind, name)]))
     return (result[key].value, result[key].source) if key in result else (None, 0)
 
@@ -76,7 +76,7 @@ def make_topic(admin: Any, **config: str) -> str:
     name = f"compat-{uuid.uuid4().hex}"
     settings = {key.replace("_", "."): value for key, value in config.items()}
     admin.create_topics([NewTopic(name, num_partitions=-1, replication_factor=1, config=settings)])[name].result(
-        PATIENCE_S
+        TIMEOUT_S
     )
     return name
 
@@ -85,19 +85,19 @@ def send(agent: LiveAgent, topic: str, size: int) -> "KafkaError | None":
     failed: list[KafkaError | None] = []
     producer = Producer({"bootstrap.servers": agent.bootstrap})
     producer.produce(topic, b"x" * size, on_delivery=lambda error, _: failed.append(error))
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(TIMEOUT_S) == 0
     return failed[0]
 
 
-def test_a_setting_is_changed_told_obeyed_and_taken_back(admin: Any) -> None:
+def test_a_setting_is_changed_shown_applied_and_removed(admin: Any) -> None:
     this = node(admin)
-    assert told(admin, BROKER, this, "num.partitions") == ("1", DEFAULT)
+    assert reported(admin, BROKER, this, "num.partitions") == ("1", DEFAULT)
     change(admin, this, (SET, "num.partitions", "3"))
-    assert told(admin, BROKER, this, "num.partitions") == ("3", THIS)
+    assert reported(admin, BROKER, this, "num.partitions") == ("3", THIS)
     name = make_topic(admin)
-    assert len(admin.list_topics(name, timeout=PATIENCE_S).topics[name].partitions) == 3
+    assert len(admin.list_topics(name, timeout=TIMEOUT_S).topics[name].partitions) == 3
     change(admin, this, (DELETE, "num.partitions", None))
-    assert told(admin, BROKER, this, "num.partitions") == ("1", DEFAULT)
+    assert reported(admin, BROKER, this, "num.partitions") == ("1", DEFAULT)
 
 
 def test_a_producer_feels_the_default_of_topics_at_once(agent: LiveAgent, admin: Any) -> None:
@@ -108,23 +108,23 @@ def test_a_producer_feels_the_default_of_topics_at_once(agent: LiveAgent, admin:
     assert refused is not None
     assert refused.code() == KafkaError.MSG_SIZE_TOO_LARGE
     assert send(agent, stubborn, 5000) is None
-    assert told(admin, TOPIC, follower, "max.message.bytes") == ("1000", THIS)
-    assert told(admin, TOPIC, stubborn, "max.message.bytes") == ("100000", OWN)
+    assert reported(admin, TOPIC, follower, "max.message.bytes") == ("1000", THIS)
+    assert reported(admin, TOPIC, stubborn, "max.message.bytes") == ("100000", OWN)
 
 
 def test_what_librdkafkas_own_test_changes_can_be_changed(admin: Any) -> None:
     this = node(admin)
     change(admin, this, (SET, "background.threads", "9"), (APPEND, "log.cleanup.policy", "compact"))
-    assert told(admin, BROKER, this, "background.threads") == ("9", THIS)
-    assert told(admin, BROKER, this, "log.cleanup.policy") == ("delete,compact", THIS)
+    assert reported(admin, BROKER, this, "background.threads") == ("9", THIS)
+    assert reported(admin, BROKER, this, "log.cleanup.policy") == ("delete,compact", THIS)
     change(admin, this, (DELETE, "background.threads", ""), (SUBTRACT, "log.cleanup.policy", "compact"))
-    assert told(admin, BROKER, this, "background.threads") == ("10", DEFAULT)
-    assert told(admin, BROKER, this, "log.cleanup.policy") == ("delete", THIS)
+    assert reported(admin, BROKER, this, "background.threads") == ("10", DEFAULT)
+    assert reported(admin, BROKER, this, "log.cleanup.policy") == ("delete", THIS)
     kerberos = {"sasl.kerberos.min.time.before.relogin": "58000"}
     with pytest.warns(DeprecationWarning, match="alter_configs"):
         only(admin.alter_configs([api.ConfigResource(BROKER, this, set_config=kerberos)]))
-    assert told(admin, BROKER, this, "sasl.kerberos.min.time.before.relogin") == ("58000", THIS)
-    assert told(admin, BROKER, this, "log.cleanup.policy") == ("delete", DEFAULT)
+    assert reported(admin, BROKER, this, "sasl.kerberos.min.time.before.relogin") == ("58000", THIS)
+    assert reported(admin, BROKER, this, "log.cleanup.policy") == ("delete", DEFAULT)
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def test_changes_outlive_a_restart(agent: LiveAgent, admin: Any) -> None:
     change(admin, node(admin), (SET, "log.retention.ms", "123456789"))
     agent.stop()
     agent.start()
-    assert told(admin, BROKER, node(admin), "log.retention.ms") == ("123456789", THIS)
-    assert told(admin, TOPIC, make_topic(admin), "retention.ms") == ("123456789", THIS)
+    assert reported(admin, BROKER, node(admin), "log.retention.ms") == ("123456789", THIS)
+    assert reported(admin, TOPIC, make_topic(admin), "retention.ms") == ("123456789", THIS)
 
 
 def test_kafka_python_changes_and_resets_a_brokers_settings(agent: LiveAgent, admin: Any) -> None:

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
-from tests.compat.clients import PATIENCE_S, AioKafka, Confluent, KafkaClient, KafkaPython, Read, Sent, _read
+from tests.compat.clients import TIMEOUT_S, AioKafka, Confluent, KafkaClient, KafkaPython, Read, Sent, _read
 from tests.support.agent import LiveAgent
 
 api: Any = confluent_kafka.admin  # whose types are not all exported
@@ -32,7 +32,7 @@ def agent(tmp_path: Path) -> Iterator[LiveAgent]:
 
 def create(agent: LiveAgent, topic: str, config: Mapping[str, str]) -> None:
     admin = api.AdminClient({"bootstrap.servers": agent.bootstrap})
-    admin.create_topics([NewTopic(topic, num_partitions=1, config=dict(config))])[topic].result(PATIENCE_S)
+    admin.create_topics([NewTopic(topic, num_partitions=1, config=dict(config))])[topic].result(TIMEOUT_S)
 
 
 def alter(agent: LiveAgent, topic: str, name: str, value: str) -> None:
@@ -40,7 +40,7 @@ def alter(agent: LiveAgent, topic: str, name: str, value: str) -> None:
     resource = api.ConfigResource(api.ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin = api.AdminClient({"bootstrap.servers": agent.bootstrap})
     for done in admin.incremental_alter_configs([resource]).values():
-        done.result(PATIENCE_S)
+        done.result(TIMEOUT_S)
 
 
 def read_to_end(agent: LiveAgent, topic: str) -> tuple[list[Read], int]:
@@ -53,7 +53,7 @@ def read_to_end(agent: LiveAgent, topic: str) -> tuple[list[Read], int]:
     results: list[Read] = []
     with closing(Consumer(settings)) as consumer:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline:
             for message in consumer.consume(1000, timeout=0.1):
                 error = message.error()
@@ -68,7 +68,7 @@ def read_to_end(agent: LiveAgent, topic: str) -> tuple[list[Read], int]:
 
 def wait_compacted(agent: LiveAgent, topic: str, count: int) -> list[Read]:
     """What is left once so many records are left."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while True:
         result, _ = read_to_end(agent, topic)
         if len(result) == count or time.monotonic() > deadline:

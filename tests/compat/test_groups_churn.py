@@ -14,7 +14,7 @@ import aiokafka.errors
 import confluent_kafka
 import pytest
 
-from tests.compat.clients import PATIENCE_S, Confluent, Sent
+from tests.compat.clients import TIMEOUT_S, Confluent, Sent
 from tests.support.agent import LiveAgent
 
 PARTITIONS = 12
@@ -172,7 +172,7 @@ async def test_members_come_and_go_and_every_record_is_processed(group_bootstrap
 
 def positions(consumer: confluent_kafka.Consumer, topic: str) -> dict[int, int]:
     requests = [confluent_kafka.TopicPartition(topic, number) for number in range(4)]
-    return {part.partition: part.offset for part in consumer.committed(requests, timeout=PATIENCE_S)}
+    return {part.partition: part.offset for part in consumer.committed(requests, timeout=TIMEOUT_S)}
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_committed_offsets_and_generations_survive_kill_9(doomed: LiveAgent, top
     for life in range(3):
         values = [b"%d-%d" % (life, n) for n in range(200)]
         clients.produce(topic, [Sent(key=None, value=value) for value in values], codec="none")
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while len(read) < 200 * (life + 1):
             assert time.monotonic() < deadline, f"read {len(read)} in life {life}"
             for message in consumer.consume(50, timeout=0.5):

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Message
 from confluent_kafka.cimpl import NewPartitions
 
-from tests.compat.clients import PATIENCE_S, Confluent, KafkaPython, Sent
+from tests.compat.clients import TIMEOUT_S, Confluent, KafkaPython, Sent
 
 COUNT = 600
 PARTITIONS = 4
@@ -37,7 +37,7 @@ def fill(bootstrap: str, topic: str, numbers: range) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
     for n in numbers:
         producer.produce(topic, value=b"%d" % n, partition=n % PARTITIONS)
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(TIMEOUT_S) == 0
 
 
 def admin(bootstrap: str) -> confluent_kafka.admin.AdminClient:
@@ -46,7 +46,7 @@ def admin(bootstrap: str) -> confluent_kafka.admin.AdminClient:
 
 def state_of(bootstrap: str, group: str) -> str:
     client = admin(bootstrap)  # kept, because its answers go with it
-    described = client.describe_consumer_groups([group])[group].result(PATIENCE_S)
+    described = client.describe_consumer_groups([group])[group].result(TIMEOUT_S)
     name: str = described.state.name
     return name
 
@@ -54,7 +54,7 @@ def state_of(bootstrap: str, group: str) -> str:
 def committed(bootstrap: str, group: str) -> dict[int, int]:
     requests = [confluent_kafka.ConsumerGroupTopicPartitions(group)]
     client = admin(bootstrap)
-    result = client.list_consumer_group_offsets(requests)[group].result(PATIENCE_S)
+    result = client.list_consumer_group_offsets(requests)[group].result(TIMEOUT_S)
     return {part.partition: part.offset for part in result.topic_partitions}
 
 
@@ -83,7 +83,7 @@ def a_consumer(bootstrap: str, group: str, **config: Any) -> Consumer:
 
 def poll_all(consumers: list[Consumer], until: Callable[[], bool], seen: "Counter[int]") -> None:
     """Serve all of them in turn; a group that never gets there fails here."""
-    for _ in range(int(PATIENCE_S / 0.02)):
+    for _ in range(int(TIMEOUT_S / 0.02)):
         for consumer in consumers:
             seen.update(map(number_of, consumer.consume(200, timeout=0.02)))
         if until():
@@ -173,11 +173,11 @@ def test_a_second_consumer_of_the_same_name_fences_the_first(group_bootstrap: st
 def test_manual_commits_are_found_by_the_next_consumer(group_bootstrap: str, filled: str, group: str) -> None:
     with closing(a_consumer(group_bootstrap, group, enable_auto_commit=False)) as consumer:
         consumer.subscribe([filled])
-        while (message := consumer.poll(PATIENCE_S)) is None or message.partition() != 0:
+        while (message := consumer.poll(TIMEOUT_S)) is None or message.partition() != 0:
             assert message is not None
         consumer.commit(message=message, asynchronous=False)
         requests = [confluent_kafka.TopicPartition(filled, number) for number in range(PARTITIONS)]
-        result = consumer.committed(requests, timeout=PATIENCE_S)
+        result = consumer.committed(requests, timeout=TIMEOUT_S)
         offset = message.offset()
         assert offset is not None
         assert [part.offset for part in result] == [offset + 1, *[confluent_kafka.OFFSET_INVALID] * 3]
@@ -195,21 +195,21 @@ def test_the_admin_client_sees_moves_and_deletes_groups(group_bootstrap: str, fi
     consumer = a_consumer(group_bootstrap, group, client_id="seen")
     consumer.subscribe([filled])
     poll_all([consumer], lambda: len(seen) == COUNT, seen)
-    described = client.describe_consumer_groups([group])[group].result(PATIENCE_S)
+    described = client.describe_consumer_groups([group])[group].result(TIMEOUT_S)
     (member,) = described.members
     assert (described.state.name, described.partition_assignor, member.client_id) == ("STABLE", "range", "seen")
     assert {part.partition for part in member.assignment.topic_partitions} == set(range(PARTITIONS))
     with pytest.raises(confluent_kafka.KafkaException, match="NON_EMPTY_GROUP"):
-        client.delete_consumer_groups([group])[group].result(PATIENCE_S)
+        client.delete_consumer_groups([group])[group].result(TIMEOUT_S)
     consumer.close()
     states = {confluent_kafka.ConsumerGroupState.EMPTY}
-    listed = client.list_consumer_groups(states=states).result(PATIENCE_S)
+    listed = client.list_consumer_groups(states=states).result(TIMEOUT_S)
     assert group in {each.group_id for each in listed.valid}
     to = [confluent_kafka.TopicPartition(filled, 0, 7)]
     moved = confluent_kafka.ConsumerGroupTopicPartitions(group, to)
-    client.alter_consumer_group_offsets([moved])[group].result(PATIENCE_S)
+    client.alter_consumer_group_offsets([moved])[group].result(TIMEOUT_S)
     assert committed(group_bootstrap, group)[0] == 7
-    client.delete_consumer_groups([group])[group].result(PATIENCE_S)
+    client.delete_consumer_groups([group])[group].result(TIMEOUT_S)
     assert committed(group_bootstrap, group) == {}
 
 
@@ -231,9 +231,9 @@ def test_kafka_python_consumers_share_and_commit(group_bootstrap: str, filled: s
     members = [threading.Thread(target=member, daemon=True) for _ in range(3)]
     for thread in members:
         thread.start()
-    assert enough.wait(PATIENCE_S)
+    assert enough.wait(TIMEOUT_S)
     for thread in members:
-        thread.join(PATIENCE_S)
+        thread.join(TIMEOUT_S)
     assert state_of(group_bootstrap, group) == "EMPTY"
     assert committed(group_bootstrap, group) == dict.fromkeys(range(PARTITIONS), COUNT // PARTITIONS)
 
@@ -260,7 +260,7 @@ async def test_aiokafka_consumers_share_and_commit(group_bootstrap: str, filled:
                 if consumer.assignment():
                     await consumer.commit()
 
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         await member()  # alone: every record once
     assert sorted(seen) == list(range(COUNT))
     assert committed(group_bootstrap, group) == dict.fromkeys(range(PARTITIONS), COUNT // PARTITIONS)
@@ -278,5 +278,5 @@ def test_a_topic_that_grows_is_read_whole(group_bootstrap: str, topic: str, grou
         poll_all([consumer], lambda: len(seen) == 1, seen)
         new = NewPartitions(topic, 2)
         administrator = admin(group_bootstrap)
-        administrator.create_partitions([new])[topic].result(PATIENCE_S)
+        administrator.create_partitions([new])[topic].result(TIMEOUT_S)
         poll_all([consumer], lambda: len(consumer.assignment()) == 2, seen)

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
-from tests.compat.clients import PATIENCE_S, Confluent, Sent
+from tests.compat.clients import TIMEOUT_S, Confluent, Sent
 
 api: Any = confluent_kafka.admin  # whose types are not all exported
 
@@ -23,7 +23,7 @@ def admin(bootstrap: str) -> Any:
 
 def create(admin: Any, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
-    admin.create_topics([new])[topic].result(PATIENCE_S)
+    admin.create_topics([new])[topic].result(TIMEOUT_S)
 
 
 def a_consumer(bootstrap: str, topic: str, **config: str | int | bool) -> Consumer:
@@ -46,7 +46,7 @@ def topics_of(consumer: Consumer) -> set[str]:
 def poll_until(consumer: Consumer, reached: Callable[[], bool]) -> list[Message]:
     """What was read on the way, errors among it."""
     read: list[Message] = []
-    for _ in range(int(PATIENCE_S / 0.1)):
+    for _ in range(int(TIMEOUT_S / 0.1)):
         if reached():
             return read
         if (message := consumer.poll(0.1)) is not None:
@@ -71,7 +71,7 @@ def test_of_a_refused_batch_the_producer_learns_which_records_were_to_blame(
             value=b"%d" % n,
             on_delivery=delivered,
         )
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(TIMEOUT_S) == 0
     assert codes == {KafkaError.INVALID_RECORD: 10, KafkaError._INVALID_DIFFERENT_RECORD: 90}
 
 
@@ -80,7 +80,7 @@ def test_records_are_deleted_for_a_client_that_does_not_want_to_wait(bootstrap: 
     client = Confluent(bootstrap)
     client.produce(topic, [Sent(key=None, value=b"%d" % n) for n in range(10)], codec="none")
     (deleted,) = admin.delete_records([TopicPartition(topic, 0, 4)], operation_timeout=0).values()
-    assert deleted.result(PATIENCE_S).low_watermark == 4
+    assert deleted.result(TIMEOUT_S).low_watermark == 4
     assert client.ends(topic) == (4, 10)
 
 
@@ -93,7 +93,7 @@ def test_a_pattern_finds_topics_that_come_and_loses_those_that_go(bootstrap: str
         create(admin, second, partitions=3)
         poll_until(consumer, lambda: topics_of(consumer) == {first, second})
         assert len(consumer.assignment()) == 4
-        admin.delete_topics([first])[first].result(PATIENCE_S)
+        admin.delete_topics([first])[first].result(TIMEOUT_S)
         poll_until(consumer, lambda: topics_of(consumer) == {second})
 
 
@@ -109,9 +109,9 @@ def test_a_producer_goes_on_when_its_topic_is_created_again(bootstrap: str, admi
         create(admin, topic, partitions=partitions)
         for n in range(5):
             producer.produce(topic, b"%d" % n, partition=0, on_delivery=delivered)
-        assert producer.flush(PATIENCE_S) == 0
+        assert producer.flush(TIMEOUT_S) == 0
         assert Confluent(bootstrap).ends(topic) == (0, 5)
-        admin.delete_topics([topic])[topic].result(PATIENCE_S)
+        admin.delete_topics([topic])[topic].result(TIMEOUT_S)
     assert offsets == [0, 1, 2, 3, 4] * 2
 
 
@@ -121,12 +121,12 @@ def test_the_text_committed_with_an_offset_comes_back(bootstrap: str, admin: Any
     with closing(a_consumer(bootstrap, topic)) as consumer:
         consumer.commit(offsets=[TopicPartition(topic, 0, 3, metadata=text)], asynchronous=False)
     with closing(a_consumer(bootstrap, topic)) as another:
-        (result,) = another.committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)
+        (result,) = another.committed([TopicPartition(topic, 0)], timeout=TIMEOUT_S)
     assert (result.offset, result.metadata) == (3, text)
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_the_agents_time_is_seen_where_the_topic_asks_for_it(
+def test_the_agents_time_is_seen_where_the_topic_requests_it(
     bootstrap: str, admin: Any, topic: str, codec: str
 ) -> None:
     create(admin, topic, config={"message.timestamp.type": "LogAppendTime"})
@@ -134,7 +134,7 @@ def test_the_agents_time_is_seen_where_the_topic_asks_for_it(
     client.produce(topic, [Sent(key=None, value=b"%d" % n, timestamp_ms=1000 + n) for n in range(10)], codec=codec)
     with closing(a_consumer(bootstrap, topic)) as consumer:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        read = consumer.consume(10, timeout=PATIENCE_S)
+        read = consumer.consume(10, timeout=TIMEOUT_S)
     assert {message.timestamp()[0] for message in read} == {confluent_kafka.TIMESTAMP_LOG_APPEND_TIME}
     assert all(message.timestamp()[1] > 1_700_000_000_000 for message in read)
 
@@ -146,7 +146,7 @@ def test_a_place_outside_of_the_log_is_an_error_where_the_consumer_wants_one(
     Confluent(bootstrap).produce(topic, [Sent(key=None, value=b"x")] * 5, codec="none")
     with closing(a_consumer(bootstrap, topic, auto_offset_reset="error")) as consumer:
         consumer.assign([TopicPartition(topic, 0, 6)])
-        message = consumer.poll(PATIENCE_S)
+        message = consumer.poll(TIMEOUT_S)
     assert message is not None
     error = message.error()
     assert error is not None

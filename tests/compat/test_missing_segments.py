@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from tests.compat.clients import PATIENCE_S
+from tests.compat.clients import TIMEOUT_S
 from tests.compat.conftest import COMMAND
 from tests.support.agent import LiveAgent
 
@@ -30,7 +30,7 @@ def send(agent: LiveAgent, topic: str, *values: str) -> None:
     producer = Producer({"bootstrap.servers": agent.bootstrap, "enable.idempotence": True})
     for value in values:
         producer.produce(topic, value.encode(), partition=0)
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(TIMEOUT_S) == 0
 
 
 def segments(agent: LiveAgent) -> set[Path]:
@@ -52,7 +52,7 @@ def read(agent: LiveAgent, topic: str, offset: int, count: int) -> list[str]:
     results: list[str] = []
     with closing(Consumer(config)) as consumer:
         consumer.assign([TopicPartition(topic, 0, offset)])
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while len(results) < count and time.monotonic() < deadline:
             if (message := consumer.poll(0.2)) is None:
                 continue
@@ -66,7 +66,7 @@ def read(agent: LiveAgent, topic: str, offset: int, count: int) -> list[str]:
 
 def get(agent: LiveAgent, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://{agent.http}{path}", timeout=PATIENCE_S) as response:
+        with urllib.request.urlopen(f"http://{agent.http}{path}", timeout=TIMEOUT_S) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

@@ -21,7 +21,7 @@ from confluent_kafka.schema_registry.schema_registry_client import (
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
-from tests.compat.clients import PATIENCE_S
+from tests.compat.clients import TIMEOUT_S
 from tests.support.agent import LiveAgent
 
 ORDER = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'
@@ -59,7 +59,7 @@ class Wire:
         )
         admin: Any = AdminClient({"bootstrap.servers": bootstrap})
         config = {name.replace("_", "."): value for name, value in settings.items()}
-        admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(PATIENCE_S)
+        admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(TIMEOUT_S)
         self._consumer.assign([TopicPartition(topic, 0, 0)])
 
     def field(self, part: MessageField = MessageField.VALUE) -> SerializationContext:
@@ -71,11 +71,11 @@ class Wire:
         self._producer.produce(
             self._topic, value=value, key=key, on_delivery=lambda error, _: self._errors.append(error)
         )
-        assert self._producer.flush(PATIENCE_S) == 0
+        assert self._producer.flush(TIMEOUT_S) == 0
         return self._errors[0]
 
     def next(self) -> Message:
-        message = self._consumer.poll(PATIENCE_S)
+        message = self._consumer.poll(TIMEOUT_S)
         assert message is not None
         if message.error() is not None:
             raise KafkaException(message.error())

@@ -26,7 +26,7 @@ with warnings.catch_warnings():
     import kafka
     import kafka.errors
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 MECHANISMS = ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER"]
 
 
@@ -76,7 +76,7 @@ def new_topic(agent: Clients) -> str:
     name = f"t{uuid.uuid4().hex[:8]}"
     admin = confluent_kafka.admin.AdminClient(agent.confluent("SCRAM-SHA-512"))
     for made in admin.create_topics([NewTopic(name, 1, 1)]).values():
-        made.result(PATIENCE_S)
+        made.result(TIMEOUT_S)
     return name
 
 
@@ -85,11 +85,11 @@ def test_librdkafka(agent: Clients, mechanism: str) -> None:
     topic = new_topic(agent)
     producer = confluent_kafka.Producer(agent.confluent(mechanism) | {"enable.idempotence": True})
     producer.produce(topic, b"value")
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(TIMEOUT_S) == 0
     group = {"group.id": f"g{topic}", "auto.offset.reset": "earliest"}
     consumer = confluent_kafka.Consumer(agent.confluent(mechanism) | group)
     consumer.subscribe([topic])
-    message = consumer.poll(PATIENCE_S)
+    message = consumer.poll(TIMEOUT_S)
     assert message is not None
     assert message.value() == b"value"
     assert consumer.commit(message=message, asynchronous=False)
@@ -105,7 +105,7 @@ def test_aiokafka(agent: Clients, mechanism: str) -> None:
         async with aiokafka.AIOKafkaProducer(**settings) as producer:
             await producer.send_and_wait(topic, b"value")
         reader = aiokafka.AIOKafkaConsumer(topic, group_id="g", auto_offset_reset="earliest", **settings)
-        async with reader as consumer, asyncio.timeout(PATIENCE_S):
+        async with reader as consumer, asyncio.timeout(TIMEOUT_S):
             value: bytes | None = (await consumer.getone()).value
             return value
 
@@ -122,7 +122,7 @@ def test_kafka_python(agent: Clients, mechanism: str) -> None:
         sasl_plain_username="admin",
         sasl_plain_password=PASSWORD,
     )
-    assert producer.send(new_topic(agent), b"value").get(PATIENCE_S).offset == 0
+    assert producer.send(new_topic(agent), b"value").get(TIMEOUT_S).offset == 0
     producer.close()
 
 
@@ -145,14 +145,14 @@ def test_rules_and_users_are_managed_and_hold(agent: Clients) -> None:
     user = f"bob{topic}"
     added = api.UserScramCredentialUpsertion(user, secret, b"bob's password")
     for done in admin.alter_user_scram_credentials([added]).values():
-        done.result(PATIENCE_S)
+        done.result(TIMEOUT_S)
     bob = agent.confluent("SCRAM-SHA-256", user, "bob's password")
     refused = confluent_kafka.Consumer(bob | {"group.id": f"of-{user}", "auto.offset.reset": "earliest"})
-    assert topic not in refused.list_topics(timeout=PATIENCE_S).topics
+    assert topic not in refused.list_topics(timeout=TIMEOUT_S).topics
     outcomes: list[Any] = []
     producer = confluent_kafka.Producer(bob | {"enable.idempotence": False})
     producer.produce(topic, b"v", on_delivery=lambda error, _: outcomes.append(error))
-    producer.flush(PATIENCE_S)
+    producer.flush(TIMEOUT_S)
     assert outcomes[0].code() == confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
     rule = api.AclBinding(
         api.ResourceType.TOPIC,
@@ -164,7 +164,7 @@ def test_rules_and_users_are_managed_and_hold(agent: Clients) -> None:
         api.AclPermissionType.ALLOW,
     )
     for made in admin.create_acls([rule]).values():
-        made.result(PATIENCE_S)
+        made.result(TIMEOUT_S)
     every = api.AclBindingFilter(
         api.ResourceType.ANY,
         None,
@@ -174,19 +174,19 @@ def test_rules_and_users_are_managed_and_hold(agent: Clients) -> None:
         api.AclOperation.ANY,
         api.AclPermissionType.ANY,
     )
-    assert admin.describe_acls(every).result(PATIENCE_S) == [rule]
+    assert admin.describe_acls(every).result(TIMEOUT_S) == [rule]
     producer = confluent_kafka.Producer(bob)
     producer.produce(topic, b"v", on_delivery=lambda error, _: outcomes.append(error))
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(TIMEOUT_S) == 0
     assert outcomes[1] is None
-    assert topic in refused.list_topics(timeout=PATIENCE_S).topics
+    assert topic in refused.list_topics(timeout=TIMEOUT_S).topics
     refused.close()
-    (deleted,) = [done.result(PATIENCE_S) for done in admin.delete_acls([every]).values()]
+    (deleted,) = [done.result(TIMEOUT_S) for done in admin.delete_acls([every]).values()]
     assert deleted == [rule]
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
 
@@ -206,7 +206,7 @@ def test_an_agent_that_was_started_securely_serves_who_logs_in(tmp_path: Path) -
         }
         admin = confluent_kafka.admin.AdminClient(config)
         (made,) = admin.create_topics([NewTopic("orders", 1)]).values()
-        made.result(PATIENCE_S)
-        assert set(admin.list_topics(timeout=PATIENCE_S).topics) == {"orders"}
+        made.result(TIMEOUT_S)
+        assert set(admin.list_topics(timeout=TIMEOUT_S).topics) == {"orders"}
     finally:
         live.stop()

@@ -15,7 +15,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from tests.support.secure_agent import PASSWORD, SecureAgent
 
 TEXT: Final = Schema('"string"', "AVRO")
-PATIENCE_S: Final = 20.0
+TIMEOUT_S: Final = 20.0
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_a_password_and_tokens(agent: SecureAgent) -> None:
 
 
 @pytest.mark.parametrize("login", [{}, {"basic_auth_user_info": "admin:wrong"}])
-def test_without_the_right_login_nothing_is_told(agent: SecureAgent, login: dict[str, str]) -> None:
+def test_without_the_right_login_nothing_is_reported(agent: SecureAgent, login: dict[str, str]) -> None:
     with registry(agent, **login) as client, pytest.raises(SchemaRegistryError) as refused:
         client.get_subjects()
     assert (refused.value.http_status_code, refused.value.error_code) == (401, 40101)
@@ -83,10 +83,10 @@ def certified(agent: SecureAgent, name: str) -> dict[str, Any]:
 def test_the_user_of_a_certificate(agent: SecureAgent) -> None:
     api: Any = confluent_kafka.admin
     admin = api.AdminClient(certified(agent, "admin"))
-    admin.create_topics([api.NewTopic("certified", 1, 1)])["certified"].result(PATIENCE_S)
+    admin.create_topics([api.NewTopic("certified", 1, 1)])["certified"].result(TIMEOUT_S)
     bob = api.AdminClient(certified(agent, "bob"))
-    assert "certified" in admin.list_topics(timeout=PATIENCE_S).topics
-    assert "certified" not in bob.list_topics(timeout=PATIENCE_S).topics
+    assert "certified" in admin.list_topics(timeout=TIMEOUT_S).topics
+    assert "certified" not in bob.list_topics(timeout=TIMEOUT_S).topics
     rule = api.AclBinding(
         api.ResourceType.TOPIC,
         "certified",
@@ -97,5 +97,5 @@ def test_the_user_of_a_certificate(agent: SecureAgent) -> None:
         api.AclPermissionType.ALLOW,
     )
     for made in admin.create_acls([rule]).values():
-        made.result(PATIENCE_S)
-    assert "certified" in bob.list_topics(timeout=PATIENCE_S).topics
+        made.result(TIMEOUT_S)
+    assert "certified" in bob.list_topics(timeout=TIMEOUT_S).topics

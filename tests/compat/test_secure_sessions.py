@@ -84,5 +84,5 @@ def test_a_record_goes_in_and_out(session: list[str], agent: SecureAgent, mechan
     assert (ran.returncode, ran.stdout.strip()) == (0, "value"), ran.stderr
 
 
-def test_a_wrong_password_is_told(session: list[str], agent: SecureAgent) -> None:
+def test_a_wrong_password_is_reported(session: list[str], agent: SecureAgent) -> None:
     assert run(session, agent, "SCRAM-SHA-512", "wrong").returncode != 0

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.cimpl import NewTopic
 
-from tests.compat.clients import PATIENCE_S
+from tests.compat.clients import TIMEOUT_S
 
 api: Any = confluent_kafka.admin  # whose types are not all exported
 SET, DELETE = api.AlterConfigOpType.SET, api.AlterConfigOpType.DELETE
@@ -21,7 +21,7 @@ def admin(bootstrap: str) -> Any:
 def create(admin: Any, topic: str, **settings: str) -> None:
     named = {f"table.{name.replace('_', '.')}": value for name, value in settings.items()}
     admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1, config=named)])[topic].result(
-        PATIENCE_S
+        TIMEOUT_S
     )
 
 
@@ -29,19 +29,19 @@ def alter(admin: Any, topic: str, *changes: tuple[str, str | None, Any]) -> None
     entries = [api.ConfigEntry(name, value, incremental_operation=change) for name, value, change in changes]
     resource = api.ConfigResource(api.ResourceType.TOPIC, topic, incremental_configs=entries)
     (future,) = admin.incremental_alter_configs([resource]).values()
-    future.result(PATIENCE_S)
+    future.result(TIMEOUT_S)
 
 
 def alter_all(admin: Any, topic: str, settings: dict[str, str]) -> None:
     resource = api.ConfigResource(api.ResourceType.TOPIC, topic, set_config=settings)
     with pytest.warns(DeprecationWarning, match="alter_configs"):
         (future,) = admin.alter_configs([resource]).values()
-    future.result(PATIENCE_S)
+    future.result(TIMEOUT_S)
 
 
 def own(admin: Any, topic: str) -> dict[str, str | None]:
     (future,) = admin.describe_configs([api.ConfigResource(api.ResourceType.TOPIC, topic)]).values()
-    return {name: entry.value for name, entry in future.result(PATIENCE_S).items() if not entry.is_default}
+    return {name: entry.value for name, entry in future.result(TIMEOUT_S).items() if not entry.is_default}
 
 
 def refusal(refused: "pytest.ExceptionInfo[KafkaException]") -> str:
@@ -81,11 +81,11 @@ def test_a_topic_becomes_a_table_and_is_none_again(admin: Any, topic: str) -> No
     ],
 )
 def test_a_table_that_cant_be_is_refused_with_the_topic(
-    admin: Any, topic: str, settings: dict[str, str], told: str
+    admin: Any, topic: str, settings: dict[str, str], reported: str
 ) -> None:
     with pytest.raises(KafkaException) as refused:
         create(admin, topic, **settings)
-    assert told in refusal(refused)
+    assert reported in refusal(refused)
 
 
 def test_a_change_that_cant_be_is_refused_and_changes_nothing(admin: Any, topic: str) -> None:

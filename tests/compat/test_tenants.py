@@ -19,7 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.support.secure_agent import PASSWORD, SecureAgent
 
 PAGE: Final = Path(__file__).parents[2] / "docs/security.md"
-PATIENCE_S: Final = 20.0
+TIMEOUT_S: Final = 20.0
 
 
 def example() -> str:
@@ -82,27 +82,27 @@ def test_librdkafka_in_two_tenants(agent: SecureAgent) -> None:
     for tenant in ("acme", "beta"):
         admin = confluent_kafka.admin.AdminClient(confluent(agent, f"{tenant}~admin"))
         (made,) = admin.create_topics([NewTopic("clicks", 2)]).values()
-        made.result(PATIENCE_S)
-        assert set(admin.list_topics(timeout=PATIENCE_S).topics) == {"orders", "clicks"}
+        made.result(TIMEOUT_S)
+        assert set(admin.list_topics(timeout=TIMEOUT_S).topics) == {"orders", "clicks"}
         producer = confluent_kafka.Producer(
             confluent(agent, f"{tenant}~admin", **{"transactional.id": "transfer", "acks": "all"})
         )
-        producer.init_transactions(PATIENCE_S)
+        producer.init_transactions(TIMEOUT_S)
         producer.begin_transaction()
         for number in range(10):
             producer.produce("clicks", value=f"{tenant}-{number}", partition=number % 2)
-        producer.commit_transaction(PATIENCE_S)
+        producer.commit_transaction(TIMEOUT_S)
     for tenant in ("acme", "beta"):
         consumer = confluent_kafka.Consumer(
             confluent(agent, f"{tenant}~admin", **{"group.id": "billing", "auto.offset.reset": "earliest"})
         )
         consumer.subscribe(["clicks"])
-        seen = [(each.value() or b"").decode() for each in consumer.consume(10, timeout=PATIENCE_S)]
+        seen = [(each.value() or b"").decode() for each in consumer.consume(10, timeout=TIMEOUT_S)]
         assert sorted(seen) == sorted(f"{tenant}-{number}" for number in range(10))
         consumer.commit(asynchronous=False)
         consumer.close()
         admin = confluent_kafka.admin.AdminClient(confluent(agent, f"{tenant}~admin"))
-        groups = admin.list_consumer_groups().result(PATIENCE_S)
+        groups = admin.list_consumer_groups().result(TIMEOUT_S)
         assert not groups.errors, groups.errors
         assert [each.group_id for each in groups.valid] == ["billing"]
 
@@ -119,7 +119,7 @@ async def test_aiokafka_in_two_tenants(agent: SecureAgent) -> None:
         consumer = aiokafka.AIOKafkaConsumer(
             "views", **aio(agent, f"{tenant}~admin"), group_id="watchers", auto_offset_reset="earliest"
         )
-        async with consumer, asyncio.timeout(PATIENCE_S):
+        async with consumer, asyncio.timeout(TIMEOUT_S):
             assert (await consumer.getone()).value == f"of {tenant}".encode()
             await consumer.commit()
 
@@ -129,9 +129,9 @@ def test_a_user_whom_a_tenants_administrator_made_has_the_rights_that_it_gave(ag
         consumer = confluent_kafka.Consumer(
             confluent(agent, f"{tenant}~alice", **{"group.id": "billing", "auto.offset.reset": "earliest"})
         )
-        assert set(consumer.list_topics(timeout=PATIENCE_S).topics) == {"orders"}
+        assert set(consumer.list_topics(timeout=TIMEOUT_S).topics) == {"orders"}
         consumer.assign([confluent_kafka.TopicPartition("orders", 0, 0)])
-        (message,) = consumer.consume(1, timeout=PATIENCE_S)
+        (message,) = consumer.consume(1, timeout=TIMEOUT_S)
         assert message.value() == b"first order"
         for guess in (f"{other}~orders", f"{tenant}~orders"):
             with pytest.raises(confluent_kafka.KafkaException):

@@ -21,7 +21,7 @@ from streamhouse.wire.kafka.messages.describe_transactions import (
 from tests.wire.kafka.producing import Transactional
 from tests.wire.kafka.talk import Client
 
-from .clients import PATIENCE_S
+from .clients import TIMEOUT_S
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in a deprecated way
@@ -35,13 +35,13 @@ COUNT = 40
 def topic(bootstrap: str) -> str:
     name = f"txn-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, 2)])[name].result(PATIENCE_S)
+    admin.create_topics([NewTopic(name, 2)])[name].result(TIMEOUT_S)
     return name
 
 
 def a_producer(bootstrap: str, transactional_id: str, **settings: object) -> Producer:
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id, **settings})
-    producer.init_transactions(PATIENCE_S)
+    producer.init_transactions(TIMEOUT_S)
     return producer
 
 
@@ -59,7 +59,7 @@ def read(bootstrap: str, topic: str, level: str, *, partition: int = 0) -> list[
     consumer = Consumer(settings)
     try:
         consumer.assign([TopicPartition(topic, partition, 0)])
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline:
             message = consumer.poll(1.0)
             if message is None:
@@ -76,7 +76,7 @@ def read(bootstrap: str, topic: str, level: str, *, partition: int = 0) -> list[
 def committed(bootstrap: str, group: str, topic: str) -> int:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": COMMITTED})
     try:
-        (result,) = consumer.committed([TopicPartition(topic, 0)], timeout=PATIENCE_S)
+        (result,) = consumer.committed([TopicPartition(topic, 0)], timeout=TIMEOUT_S)
         return int(result.offset)
     finally:
         consumer.close()
@@ -92,10 +92,10 @@ def test_what_is_committed_is_seen_and_what_is_aborted_is_not(bootstrap: str, to
         for partition in (0, 1):
             producer.produce(topic, b"%d" % number, partition=partition)
         if commits:
-            producer.commit_transaction(PATIENCE_S)
+            producer.commit_transaction(TIMEOUT_S)
         else:
-            producer.flush(PATIENCE_S)
-            producer.abort_transaction(PATIENCE_S)
+            producer.flush(TIMEOUT_S)
+            producer.abort_transaction(TIMEOUT_S)
     for partition in (0, 1):
         assert read(bootstrap, topic, COMMITTED, partition=partition) == [b"0", b"2", b"4"]
         assert read(bootstrap, topic, UNCOMMITTED, partition=partition) == [b"0", b"1", b"2", b"3", b"4"]
@@ -127,18 +127,18 @@ def test_librdkafka_aborts_and_goes_on_where_it_uses_the_numbers_of_an_aborted_b
     producer = a_producer(bootstrap, topic)
     producer.begin_transaction()
     producer.produce(topic, b"elsewhere", partition=1)
-    producer.flush(PATIENCE_S)
+    producer.flush(TIMEOUT_S)
     asyncio.run(send_as(bootstrap, topic, topic, b"aborted"))
-    producer.abort_transaction(PATIENCE_S)
+    producer.abort_transaction(TIMEOUT_S)
     producer.begin_transaction()
     producer.produce(topic, b"refused", partition=0)
     with pytest.raises(KafkaException) as refused:
-        producer.commit_transaction(PATIENCE_S)
+        producer.commit_transaction(TIMEOUT_S)
     assert refused.value.args[0].txn_requires_abort(), refused.value
-    producer.abort_transaction(PATIENCE_S)
+    producer.abort_transaction(TIMEOUT_S)
     producer.begin_transaction()
     producer.produce(topic, b"sent again", partition=0)
-    producer.commit_transaction(PATIENCE_S)
+    producer.commit_transaction(TIMEOUT_S)
     assert read(bootstrap, topic, COMMITTED) == [b"sent again"]
 
 
@@ -148,12 +148,12 @@ def test_an_open_transaction_holds_up_those_who_want_committed_records_and_nobod
     producer, plain = a_producer(bootstrap, topic), Producer({"bootstrap.servers": bootstrap})
     producer.begin_transaction()
     producer.produce(topic, b"open", partition=0)
-    producer.flush(PATIENCE_S)
+    producer.flush(TIMEOUT_S)
     plain.produce(topic, b"after", partition=0)
-    plain.flush(PATIENCE_S)
+    plain.flush(TIMEOUT_S)
     assert read(bootstrap, topic, COMMITTED) == []
     assert read(bootstrap, topic, UNCOMMITTED) == [b"open", b"after"]
-    producer.commit_transaction(PATIENCE_S)
+    producer.commit_transaction(TIMEOUT_S)
     assert read(bootstrap, topic, COMMITTED) == [b"open", b"after"]
 
 
@@ -161,12 +161,12 @@ def test_transactions_may_be_empty(bootstrap: str, topic: str) -> None:
     producer = a_producer(bootstrap, topic)
     for _ in range(3):
         producer.begin_transaction()
-        producer.commit_transaction(PATIENCE_S)
+        producer.commit_transaction(TIMEOUT_S)
         producer.begin_transaction()
-        producer.abort_transaction(PATIENCE_S)
+        producer.abort_transaction(TIMEOUT_S)
     producer.begin_transaction()
     producer.produce(topic, b"a", partition=0)
-    producer.commit_transaction(PATIENCE_S)
+    producer.commit_transaction(TIMEOUT_S)
     assert read(bootstrap, topic, COMMITTED) == [b"a"]
 
 
@@ -180,8 +180,8 @@ def test_offsets_are_committed_with_the_records_or_not_at_all(bootstrap: str, to
             producer.begin_transaction()
             producer.produce(topic, b"%d" % offset, partition=1)
             results = [TopicPartition(topic, 0, offset)]
-            producer.send_offsets_to_transaction(results, consumer.consumer_group_metadata(), PATIENCE_S)
-            (producer.commit_transaction if commits else producer.abort_transaction)(PATIENCE_S)
+            producer.send_offsets_to_transaction(results, consumer.consumer_group_metadata(), TIMEOUT_S)
+            (producer.commit_transaction if commits else producer.abort_transaction)(TIMEOUT_S)
     finally:
         consumer.close()
     assert committed(bootstrap, group, topic) == 7
@@ -192,15 +192,15 @@ def test_a_second_producer_fences_the_first(bootstrap: str, topic: str) -> None:
     first = a_producer(bootstrap, topic)
     first.begin_transaction()
     first.produce(topic, b"of the first", partition=0)
-    first.flush(PATIENCE_S)
+    first.flush(TIMEOUT_S)
     second = a_producer(bootstrap, topic)
     with pytest.raises(KafkaException) as caught:
-        first.commit_transaction(PATIENCE_S)
+        first.commit_transaction(TIMEOUT_S)
     assert caught.value.args[0].fatal()
     assert caught.value.args[0].code() == KafkaError._FENCED
     second.begin_transaction()
     second.produce(topic, b"of the second", partition=0)
-    second.commit_transaction(PATIENCE_S)
+    second.commit_transaction(TIMEOUT_S)
     assert read(bootstrap, topic, COMMITTED) == [b"of the second"]
 
 
@@ -209,16 +209,16 @@ def test_a_transaction_that_takes_too_long_is_aborted(bootstrap: str, topic: str
     producer = a_producer(bootstrap, topic, **settings)
     producer.begin_transaction()
     producer.produce(topic, b"slow", partition=0)
-    producer.flush(PATIENCE_S)
+    producer.flush(TIMEOUT_S)
     plain = Producer({"bootstrap.servers": bootstrap})
     plain.produce(topic, b"after", partition=0)
-    plain.flush(PATIENCE_S)
-    deadline = time.monotonic() + PATIENCE_S
+    plain.flush(TIMEOUT_S)
+    deadline = time.monotonic() + TIMEOUT_S
     while not (seen := read(bootstrap, topic, COMMITTED)) and time.monotonic() < deadline:
         pass
     assert seen == [b"after"]
     with pytest.raises(KafkaException) as caught:
-        producer.commit_transaction(PATIENCE_S)
+        producer.commit_transaction(TIMEOUT_S)
     assert caught.value.args[0].fatal()
 
 
@@ -228,8 +228,8 @@ def test_records_are_moved_from_topic_to_topic_once_each(bootstrap: str, topic: 
     feed = Producer({"bootstrap.servers": bootstrap})
     for number in range(COUNT):
         feed.produce(topic, b"%d" % number, partition=0)
-    feed.flush(PATIENCE_S)
-    deadline = time.monotonic() + PATIENCE_S
+    feed.flush(TIMEOUT_S)
+    deadline = time.monotonic() + TIMEOUT_S
     for worker in range(100):
         # Being the producer aborts what the worker before left open; until then its offsets are nobody's to know.
         producer = a_producer(bootstrap, topic)
@@ -247,21 +247,21 @@ def move(bootstrap: str, topic: str, group: str, start: int, producer: Producer,
     consumer.assign([TopicPartition(topic, 0, start)])
     try:
         for turn in range(min(2, (COUNT - start) // 5)):
-            records = consumer.consume(5, PATIENCE_S)
+            records = consumer.consume(5, TIMEOUT_S)
             last = turn == 1
             producer.begin_transaction()
             for record in records:
                 producer.produce(topic, record.value(), partition=1)
             if last and dies_at == 0:
                 return
-            producer.flush(PATIENCE_S)
+            producer.flush(TIMEOUT_S)
             if last and dies_at == 1:
                 return
             place = [TopicPartition(topic, 0, start + 5 * (turn + 1))]
-            producer.send_offsets_to_transaction(place, consumer.consumer_group_metadata(), PATIENCE_S)
+            producer.send_offsets_to_transaction(place, consumer.consumer_group_metadata(), TIMEOUT_S)
             if last and dies_at == 2:
                 return
-            producer.commit_transaction(PATIENCE_S)
+            producer.commit_transaction(TIMEOUT_S)
     finally:
         consumer.close()
 
@@ -277,7 +277,7 @@ async def test_aiokafka_commits_aborts_and_is_fenced(bootstrap: str, topic: str)
 
     first = await begun()
     group = f"group-of-{topic}"
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         async with first.transaction():
             await first.send_and_wait(topic, b"a", partition=0)
             await first.send_offsets_to_transaction({aiokafka.TopicPartition(topic, 1): 3}, group)
@@ -321,7 +321,7 @@ def test_kafka_python_commits_and_aborts(bootstrap: str, topic: str) -> None:
             producer.send(topic, value, partition=0)
             place = {kafka.TopicPartition(topic, 1): kafka.structs.OffsetAndMetadata(value[0], "", -1)}
             producer.send_offsets_to_transaction(place, kafka.ConsumerGroupMetadata(group))
-            producer.flush(PATIENCE_S)
+            producer.flush(TIMEOUT_S)
             (producer.commit_transaction if commits else producer.abort_transaction)()
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=bootstrap,

@@ -59,7 +59,7 @@ def axe() -> str:
         return script.read().decode()
 
 
-def told(violations: list[dict[str, Any]]) -> list[str]:
+def reported(violations: list[dict[str, Any]]) -> list[str]:
     return [f"{each['id']}: {each['help']} at {node['html'][:200]}" for each in violations for node in each["nodes"]]
 
 
@@ -81,7 +81,7 @@ async def test_axe_finds_nothing_on_any_page_and_none_is_wider_than_a_phone(
             await page.evaluate("document.documentElement.dataset.theme = 'dark'")
             violations += await page.evaluate(CHECK, {"type": "rule", "values": ["color-contrast"]})
             if violations:
-                found[part] = told(violations)
+                found[part] = reported(violations)
             await page.set_viewport_size(PHONE)
             try:
                 await page.wait_for_function(FITS, arg=PHONE["width"])

@@ -46,7 +46,7 @@ async def test_a_user_of_the_provider_comes_back_to_the_page_that_was_wanted(
     await page.get_by_role("button", name=BUTTON).click()
     await expect(page.locator("tbody tr")).to_have_count(1)
     assert page.url == f"{address}/console/topics?sort=-name"
-    query, form = provider.asked[-1], provider.exchanged[-1]
+    query, form = provider.requested[-1], provider.exchanged[-1]
     assert (query["response_type"], query["code_challenge_method"]) == ("code", "S256")
     assert query["client_id"] == CLIENT
     assert query["redirect_uri"] == form["redirect_uri"] == f"{address}/console/login"
@@ -57,7 +57,7 @@ async def test_a_user_of_the_provider_comes_back_to_the_page_that_was_wanted(
     assert await page.context.cookies(address) == []
 
 
-async def test_an_answer_that_was_not_asked_for_logs_nobody_in(
+async def test_a_response_that_was_not_requested_logs_nobody_in(
     address: str, provider: OidcProvider, page: Page
 ) -> None:
     exchanged = len(provider.exchanged)
@@ -66,7 +66,7 @@ async def test_an_answer_that_was_not_asked_for_logs_nobody_in(
     assert len(provider.exchanged) == exchanged
 
 
-async def test_a_refusal_of_the_provider_is_told(address: str, provider: OidcProvider, page: Page) -> None:
+async def test_a_refusal_of_the_provider_is_reported(address: str, provider: OidcProvider, page: Page) -> None:
     provider.error = "access_denied"
     try:
         await page.goto(f"{address}/console/topics")

@@ -38,7 +38,7 @@ class BucketContract(ObjectStoreContract):
         for key in keys:
             assert await store.get_range(key, 0, 10_000) == winners[key]
 
-    async def test_head_tells_size_and_time(self, store: ObjectStore, clock: object) -> None:
+    async def test_head_shows_size_and_time(self, store: ObjectStore, clock: object) -> None:
         """The server stamps it."""
         before_ms = SystemClock().now_ms()
         await store.put_new("a/1", [b"12345"])

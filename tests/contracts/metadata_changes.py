@@ -28,7 +28,7 @@ from tests.contracts.metadata_scene import (
     topic,
 )
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 EVERYTHING = Change(ChangeKind.EVERYTHING)
 SESSIONS = Change(ChangeKind.SESSIONS)
 SETTINGS = Change(ChangeKind.SETTINGS)
@@ -51,7 +51,7 @@ class Ear:
         self.unsubscribe: Callable[[], None] = store.subscribe(self._received.put_nowait)
 
     async def next(self) -> Change:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             return await self._received.get()
 
     async def until(self, change: Change) -> list[Change]:
@@ -145,7 +145,7 @@ class ChangeContract(MetadataScene):
         await store.alter_broker_settings(None, expected={}, configs={"a": "2"})  # somebody was quicker
         assert await ear.since_last() == []
 
-    async def test_what_happens_all_the_time_is_not_told(self, ready: MetadataStore) -> None:
+    async def test_what_happens_all_the_time_is_not_reported(self, ready: MetadataStore) -> None:
         [state] = await lead(ready, ALICE, part(0))
         ear = await listening(ready)
         await ready.renew_session(ALICE, TTL_MS, wal_start=3)
@@ -156,7 +156,7 @@ class ChangeContract(MetadataScene):
         await ready.allocate_producer_ids(3)
         assert await ear.since_last() == []
 
-    async def test_what_changes_nothing_is_not_told(self, ready: MetadataStore) -> None:
+    async def test_what_changes_nothing_is_not_reported(self, ready: MetadataStore) -> None:
         await lead(ready, ALICE, part(0))
         await ready.open_session(new_session(CAROL))
         await ready.end_session(CAROL)
@@ -173,7 +173,7 @@ class ChangeContract(MetadataScene):
         await ready.pin_partitions({part(99): NodeId(1)})
         assert await ear.since_last() == []
 
-    async def test_what_was_refused_is_not_told(self, ready: MetadataStore) -> None:
+    async def test_what_was_refused_is_not_reported(self, ready: MetadataStore) -> None:
         [state] = await lead(ready, ALICE, part(0))
         claim = await ready.claim_recovery(ALICE, by=BOB, proven_dead=True)
         assert claim is not None
@@ -215,7 +215,7 @@ class ChangeContract(MetadataScene):
             assert await ear.next() == topics()
         assert "a listener failed" in caplog.text
 
-    async def test_whoever_has_unsubscribed_hears_nothing_more(self, store: MetadataStore) -> None:
+    async def test_a_listener_that_has_unsubscribed_hears_nothing_more(self, store: MetadataStore) -> None:
         ear, other = await listening(store), Ear(store)
         other.unsubscribe()
         other.unsubscribe()

@@ -36,7 +36,7 @@ async def session_of(store: MetadataStore, session_id: SessionId) -> Session:
 class ClusterContract(MetadataScene):
     # --- the roll
 
-    async def test_a_roll_call_tells_the_time_by_which_leases_end(
+    async def test_a_roll_call_shows_the_time_by_which_leases_end(
         self, ready: MetadataStore, clock: ManualClock
     ) -> None:
         clock.advance(ms=TTL_MS)
@@ -71,7 +71,7 @@ class ClusterContract(MetadataScene):
         assert await departed(within_ms=1501) == await departed(limit=1) == [(ALICE, 1500, True)]
         assert await departed(within_ms=1500) == []
 
-    async def test_a_session_tells_where_its_unflushed_records_are(self, store: MetadataStore) -> None:
+    async def test_a_session_shows_where_its_unflushed_records_are(self, store: MetadataStore) -> None:
         await store.open_session(new_session(ALICE))
         await store.open_session(replace(new_session(BOB), wal="object"))
         assert [(each.wal, each.wal_start) for each in (await store.membership()).sessions] == [
@@ -87,7 +87,7 @@ class ClusterContract(MetadataScene):
         await store.end_session(BOB)
         assert [each.session.zone for each in await store.departures(TTL_MS, 10)] == ["eu-1b"]
 
-    async def test_a_heartbeat_tells_the_others_whether_writes_reach_the_object_store(
+    async def test_a_heartbeat_shows_the_others_whether_writes_reach_the_object_store(
         self, ready: MetadataStore
     ) -> None:
         await ready.renew_session(ALICE, TTL_MS, puts=PutReport(age_ms=400, failing=True))
@@ -150,7 +150,7 @@ class ClusterContract(MetadataScene):
 
     # --- claims
 
-    async def test_a_claim_tells_who_made_it(self, ready: MetadataStore) -> None:
+    async def test_a_claim_shows_who_made_it(self, ready: MetadataStore) -> None:
         assert (await session_of(ready, ALICE)).claimed_by is None
         await ready.claim_recovery(ALICE, by=BOB, proven_dead=True)
         assert (await session_of(ready, ALICE)).claimed_by == BOB

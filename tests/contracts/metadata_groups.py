@@ -270,7 +270,7 @@ class GroupContract:
 
     # --- the fence
 
-    async def test_a_shard_that_somebody_else_holds_is_refused_and_nothing_happens(
+    async def test_a_shard_that_another_session_holds_is_refused_and_nothing_happens(
         self, sharded: MetadataStore
     ) -> None:
         [mine] = await lead(sharded, ALICE, shard(0))

@@ -36,11 +36,11 @@ from tests.contracts.metadata_scene import (
 class LeaseContract(MetadataScene):
     # --- topics
 
-    async def test_the_first_name_proposed_is_the_clusters_for_ever(self, store: MetadataStore) -> None:
+    async def test_the_first_name_proposed_is_the_clusters_forever(self, store: MetadataStore) -> None:
         assert await store.cluster_id("first") == "first"
         assert await store.cluster_id("second") == "first"
 
-    async def test_the_version_of_the_tables_is_told(self, store: MetadataStore) -> None:
+    async def test_the_version_of_the_tables_is_reported(self, store: MetadataStore) -> None:
         assert await store.schema_version() >= 1
 
     async def test_a_topic_comes_back_as_it_was_created(self, store: MetadataStore) -> None:

@@ -255,7 +255,7 @@ class PipelineContract(MetadataScene):
         assert (await find(store, "b")).owner is None
         assert (await beat(store, BERT)).keys() == {"b"}
 
-    async def test_alone_a_supervisor_that_has_lost_an_answer_gets_its_pipelines_at_once(
+    async def test_alone_a_supervisor_that_has_lost_a_response_gets_its_pipelines_at_once(
         self, store: MetadataStore
     ) -> None:
         await put(store, "a")
@@ -400,7 +400,7 @@ class PipelineContract(MetadataScene):
         await beat(store, BERT, running=assigned, status=Status(phase=Phase.RUNNING))
         assert (await find(store)).status.phase is Phase.WAITING
 
-    async def test_what_one_supervisor_told_is_no_word_of_the_next(
+    async def test_the_status_from_one_supervisor_is_not_the_next_ones(
         self, store: MetadataStore, clock: ManualClock
     ) -> None:
         await put(store, "revenue")

@@ -110,7 +110,7 @@ class PlacingContract(MetadataScene):
             await ready.commit_external_segments(placement(placed_run(first, 0, 2, "a"), placed_run(third, 0, 2, "b")))
         assert refused.value.partitions == (part(0),)
 
-    async def test_a_commit_that_is_repeated_is_told_again_and_stores_nothing_twice(self, ready: MetadataStore) -> None:
+    async def test_a_repeated_commit_returns_its_result_and_stores_nothing_twice(self, ready: MetadataStore) -> None:
         [first] = await lead(ready, ALICE, part(0))
         done = await ready.commit_external_segments(placement(placed_run(first, 0, 2, "a"), progress='{"to": 7}'))
         again = await ready.commit_external_segments(placement(placed_run(first, 0, 2, "a"), progress="{}"))
@@ -132,7 +132,9 @@ class PlacingContract(MetadataScene):
             await ready.commit_external_segments(placement(placed_run(first, 2, 9, "b"), covers="to 7"))
         assert await spans(ready, part(0)) == [(0, 2)]
 
-    async def test_a_repeated_commit_is_told_also_when_its_partitions_have_gone_on(self, ready: MetadataStore) -> None:
+    async def test_a_repeated_commit_is_reported_also_when_its_partitions_have_gone_on(
+        self, ready: MetadataStore
+    ) -> None:
         [first] = await lead(ready, ALICE, part(0))
         done = await ready.commit_external_segments(placement(placed_run(first, 0, 2, "a")))
         await ready.release(ALICE, [part(0)])
@@ -203,7 +205,7 @@ class PlacingContract(MetadataScene):
         with pytest.raises(Internal):
             await ready.commit_external_segments(placement(commit_of("a")))
 
-    async def test_of_two_that_commit_the_same_at_once_one_is_told_what_the_other_placed(
+    async def test_of_two_that_commit_the_same_at_once_one_gets_the_result_of_the_other(
         self, ready: MetadataStore
     ) -> None:
         [first] = await lead(ready, ALICE, part(0))
@@ -214,7 +216,7 @@ class PlacingContract(MetadataScene):
 
     # --- the producers' state
 
-    async def test_a_placed_run_tells_where_the_producers_state_before_it_stands(self, ready: MetadataStore) -> None:
+    async def test_a_placed_run_shows_where_the_producers_state_before_it_stands(self, ready: MetadataStore) -> None:
         [first] = await lead(ready, ALICE, part(0))
         await publish(ready, ALICE, first, 5)
         await ready.commit_external_segments(

@@ -150,7 +150,7 @@ class ProducingContract:
         with pytest.raises(ProducerFenced):
             await init(scene, known=first.producer)
 
-    async def test_a_known_producer_that_asks_again_is_told_the_same(self, scene: MetadataStore) -> None:
+    async def test_a_known_producer_that_retries_is_told_the_same(self, scene: MetadataStore) -> None:
         first = await init(scene)
         second = await init(scene, known=first.producer)
         assert (second.producer, second.previous) == ((7, 1), (7, 0))
@@ -251,7 +251,7 @@ class ProducingContract:
 
     @pytest.mark.parametrize("bump", [False, True])
     @pytest.mark.parametrize("is_commit", [False, True])
-    async def test_an_end_that_comes_again_is_told_what_it_came_to(
+    async def test_a_repeated_end_returns_the_outcome(
         self, scene: MetadataStore, clock: ManualClock, bump: bool, is_commit: bool
     ) -> None:
         call = await begin(scene, "t", part(0))
@@ -481,7 +481,7 @@ class ProducingContract:
             await scene.put_pending_offsets(ALICE, shard(), coordinated.epoch, call, "g", pending, begins=False)
         assert await undecided(scene) == set()
 
-    async def test_offsets_are_decided_whoever_coordinates_the_group_then(
+    async def test_offsets_are_decided_whichever_agent_coordinates_the_group_then(
         self, scene: MetadataStore, coordinated: PartitionState
     ) -> None:
         call = await begin(scene, "t")

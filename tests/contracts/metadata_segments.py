@@ -426,9 +426,9 @@ class SegmentContract(MetadataScene):
         await ready.advance_log_start({part(0): 20})
         assert list(await ready.objects_pending_deletion(grace_ms=101, limit=9)) == []
         [first] = await ready.objects_pending_deletion(grace_ms=100, limit=9)
-        assert first.doomed_at_ms == doomed_at
+        assert first.marked_at_ms == doomed_at
         clock.advance(ms=100)
-        assert [each.doomed_at_ms for each in await ready.objects_pending_deletion(grace_ms=100, limit=9)] == [
+        assert [each.marked_at_ms for each in await ready.objects_pending_deletion(grace_ms=100, limit=9)] == [
             doomed_at,
             doomed_at + 100,
         ]

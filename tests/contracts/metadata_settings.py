@@ -25,7 +25,7 @@ class SettingsContract(MetadataScene):
         assert await store.alter_broker_settings(None, expected=OLD, configs=NEW) == NEW
         assert await store.broker_settings() == {None: NEW}
 
-    async def test_what_somebody_changed_meanwhile_is_left_and_returned(self, store: MetadataStore) -> None:
+    async def test_what_someone_changed_meanwhile_is_left_and_returned(self, store: MetadataStore) -> None:
         await store.alter_broker_settings(None, expected={}, configs=OLD)
         assert await store.alter_broker_settings(None, expected={}, configs=NEW) == OLD
         assert await store.broker_settings() == {None: OLD}

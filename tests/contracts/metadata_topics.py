@@ -34,7 +34,7 @@ class TopicContract(MetadataScene):
         assert altered == replace(topic(), overrides=NEW)
         assert list(await ready.topics()) == [altered]
 
-    async def test_settings_that_somebody_changed_meanwhile_are_left_and_returned(self, ready: MetadataStore) -> None:
+    async def test_settings_that_someone_changed_meanwhile_are_left_and_returned(self, ready: MetadataStore) -> None:
         await ready.alter_topic(ORDERS, expected=OLD, overrides=NEW)
         seen = await ready.alter_topic(ORDERS, expected=OLD, overrides={"retention.ms": "3000"})
         assert seen.overrides == NEW
@@ -93,7 +93,7 @@ class TopicContract(MetadataScene):
         assert await ready.add_partitions(ORDERS, from_count=3, to_count=5) == first
         assert len(await ready.partitions([ORDERS])) == 5
 
-    async def test_a_growth_from_another_number_changes_nothing_and_tells_the_number(
+    async def test_a_growth_from_another_number_changes_nothing_and_shows_the_number(
         self, ready: MetadataStore
     ) -> None:
         assert (await ready.add_partitions(ORDERS, from_count=2, to_count=9)).partitions == 3

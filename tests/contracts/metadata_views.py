@@ -20,7 +20,7 @@ VIEW = PipelineName("revenue")
 MUCH = 1 << 30
 
 
-async def view_part(store: MetadataStore, *rows: tuple[object, object], batch: int = 0, **told: object) -> ViewPart:
+async def view_part(store: MetadataStore, *rows: tuple[object, object], batch: int = 0, **reported: object) -> ViewPart:
     """A part of a batch under the owner of now; rows are key and value."""
     kept = await find(store, VIEW)
     assert kept.owner is not None
@@ -34,15 +34,15 @@ async def view_part(store: MetadataStore, *rows: tuple[object, object], batch: i
         deletes=(),
         fresh_at_ms=1000 + batch,
     )
-    return replace(whole, **told)  # type: ignore[arg-type]
+    return replace(whole, **reported)  # type: ignore[arg-type]
 
 
 def version(time: int, partition: int = 0, offset: int = 0, *, by: str = "t") -> str:
     return f"{by}{time:016X}{partition:08X}{offset:016X}{0:08X}"
 
 
-async def tell(store: MetadataStore, *rows: tuple[object, object], batch: int = 0, **told: object) -> ViewState:
-    return await store.change_view(await view_part(store, *rows, batch=batch, **told), max_rows=ROOM)
+async def tell(store: MetadataStore, *rows: tuple[object, object], batch: int = 0, **reported: object) -> ViewState:
+    return await store.change_view(await view_part(store, *rows, batch=batch, **reported), max_rows=ROOM)
 
 
 async def sums(store: MetadataStore) -> dict[object, object]:
@@ -146,16 +146,16 @@ class ViewContract(MetadataScene):
         assert await sums(kept) == {1: 13, 2: 23, 3: 31, 4: 41}
 
     async def test_in_one_partition_the_offset_decides_where_the_version_says_so(self, kept: MetadataStore) -> None:
-        async def told(batch: int, n: int, text: str) -> object:
+        async def reported(batch: int, n: int, text: str) -> object:
             await tell(kept, batch=batch, upserts=(ViewRow(key=(1,), row={"id": 1, "sum": n}, version=text),))
             return (await sums(kept))[1]
 
-        assert await told(0, 10, version(9, 3, 1, by="o")) == 10
-        assert await told(1, 11, version(5, 3, 2, by="o")) == 11
-        assert await told(2, 12, version(7, 3, 1, by="o")) == 11
-        assert await told(3, 13, version(4, 4, 9, by="o")) == 11
-        assert await told(4, 14, version(6, 4, 10, by="o")) == 11  # the other partition has a record of 9
-        assert await told(5, 15, version(10, 4, 11, by="o")) == 15
+        assert await reported(0, 10, version(9, 3, 1, by="o")) == 10
+        assert await reported(1, 11, version(5, 3, 2, by="o")) == 11
+        assert await reported(2, 12, version(7, 3, 1, by="o")) == 11
+        assert await reported(3, 13, version(4, 4, 9, by="o")) == 11
+        assert await reported(4, 14, version(6, 4, 10, by="o")) == 11  # the other partition has a record of 9
+        assert await reported(5, 15, version(10, 4, 11, by="o")) == 15
 
     @pytest.mark.parametrize("seed", range(5))
     async def test_the_newest_row_of_a_key_in_several_partitions_is_the_same_however_they_are_read(
@@ -203,7 +203,9 @@ class ViewContract(MetadataScene):
         await tell(kept, (2, 20))
         assert await sums(kept) == {2: 20}
 
-    async def test_whoever_lost_the_pipeline_changes_nothing(self, kept: MetadataStore, clock: ManualClock) -> None:
+    async def test_an_agent_that_lost_the_pipeline_changes_nothing(
+        self, kept: MetadataStore, clock: ManualClock
+    ) -> None:
         stale = await view_part(kept, (1, 10))
         clock.advance(ms=LEASE_MS)
         await kept.change_view(stale, max_rows=ROOM)  # nobody else has it yet

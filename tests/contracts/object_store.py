@@ -100,7 +100,7 @@ class ObjectStoreContract:
                 await store.head(key)
             assert missing.value.key == key
 
-    async def test_head_tells_size_and_time(self, store: ObjectStore, clock: ManualClock) -> None:
+    async def test_head_shows_size_and_time(self, store: ObjectStore, clock: ManualClock) -> None:
         await store.put_new("a/1", [b"12345"])
         meta = await store.head("a/1")
         assert (meta.key, meta.size_bytes, meta.modified_at_ms) == ("a/1", 5, clock.now_ms())

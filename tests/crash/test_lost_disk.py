@@ -20,7 +20,7 @@ from tests.support.s3 import RealS3
 
 pytestmark = [pytest.mark.crash, pytest.mark.postgres, pytest.mark.s3, pytest.mark.timeout(300)]
 
-PATIENCE_S = 90.0
+TIMEOUT_S = 90.0
 RESERVED = 5000
 RATE_PER_S = scaled(quick=500, nightly=0)
 """Most of the time is spent waiting for leases to end, under load."""
@@ -65,7 +65,7 @@ def metric(agent: LiveAgent, name: str) -> float:
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain: {what}"
         time.sleep(0.05)

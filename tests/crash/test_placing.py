@@ -73,7 +73,7 @@ async def read_all(http: httpx.AsyncClient, agent: LiveAgent, name: TopicPartiti
     return [record["value"] for record in response.json()["records"]]
 
 
-async def test_a_commit_happens_once_whoever_is_killed_in_the_middle_of_it(
+async def test_a_commit_happens_once_whichever_agent_is_killed_in_the_middle_of_it(
     agents: list[LiveAgent], bucket: ObjectStore
 ) -> None:
     chance = random.Random(7)

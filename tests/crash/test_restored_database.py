@@ -70,13 +70,13 @@ class Site:
 def produce(bootstrap: str, count: int) -> Records:
     acked: Records = {}
 
-    def told(error: Any, message: Any) -> None:
+    def delivered(error: Any, message: Any) -> None:
         assert error is None, error
         acked[message.partition(), message.offset()] = message.value()
 
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for number in range(count):
-        producer.produce("orders", b"%d" % number, partition=number % PARTITIONS, on_delivery=told)
+        producer.produce("orders", b"%d" % number, partition=number % PARTITIONS, on_delivery=delivered)
     assert producer.flush(LIMIT_S) == 0
     assert len(acked) == count
     return acked

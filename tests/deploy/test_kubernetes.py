@@ -110,7 +110,7 @@ def test_one_service_has_an_address_and_the_other_has_those_of_the_agents() -> N
     assert the("Service", "streamhouse-agents")["spec"]["clusterIP"] == "None"
 
 
-def test_maps_and_secrets_that_the_agent_asks_for_are_there() -> None:
+def test_maps_and_secrets_that_the_agent_requests_are_there() -> None:
     sources = [next(iter(source.values()))["name"] for source in AGENT["envFrom"]]
     names = {m["metadata"]["name"] for m in MANIFESTS.values() if m["kind"] in ("ConfigMap", "Secret")}
     assert set(sources) == names

@@ -62,7 +62,7 @@ class Writer:
             self._thread.join(2 * LIMIT_S)
 
 
-def told(*args: str) -> Any:
+def reported(*args: str) -> Any:
     return json.loads(streamhouse(*args, "--json"))
 
 
@@ -79,41 +79,41 @@ def test_a_cluster_is_looked_after_while_it_is_written_to(run: Callable[..., Run
     first, second, third = (("--http", agent["http"]) for agent in cluster.ready["agents"])
     streamhouse("topics", "create", "orders", "--partitions", str(PARTITIONS), "-b", cluster.bootstrap)
     with Writer(cluster.bootstrap).working() as writer:
-        assert [agent["state"] for agent in told("agents", "list", *first)["agents"]] == ["live"] * 3
+        assert [agent["state"] for agent in reported("agents", "list", *first)["agents"]] == ["live"] * 3
         move_one_to_each(first, second)
         drain_and_undo(second, third)
         examine(third)
     assert writer.errors == []
     assert writer.acked > 100
-    listed = told("partitions", "list", "orders", *second)
+    listed = reported("partitions", "list", "orders", *second)
     assert listed["silent"] == []
     assert sum(each["high_watermark"] for each in listed["partitions"]) == writer.acked
     examine(first)
     assert asked_for("doctor", "--http", "127.0.0.1:1").returncode == 2
 
 
-def move_one_to_each(asked: tuple[str, str], looked: tuple[str, str]) -> None:
+def move_one_to_each(requested: tuple[str, str], looked: tuple[str, str]) -> None:
     for node in (1, 2, 3):
-        moved = told("partitions", "move", "orders", "0", "--to", str(node), *asked)["partition"]
+        moved = reported("partitions", "move", "orders", "0", "--to", str(node), *requested)["partition"]
         assert (moved["owner"], moved["pinned_to"]) == (node, node)
         assert moved["leader"] in (None, node)
-    listed = told("partitions", "list", "orders", *looked)["partitions"]
+    listed = reported("partitions", "list", "orders", *looked)["partitions"]
     assert listed[0]["pinned_to"] == 3
     streamhouse("partitions", "move", "orders", "0", "--unpin", *looked)
 
 
-def drain_and_undo(asked: tuple[str, str], looked: tuple[str, str]) -> None:
-    drained = told("agents", "drain", "1", "--wait", "--timeout", str(round(LIMIT_S)), *asked)["agent"]
+def drain_and_undo(requested: tuple[str, str], looked: tuple[str, str]) -> None:
+    drained = reported("agents", "drain", "1", "--wait", "--timeout", str(round(LIMIT_S)), *requested)["agent"]
     assert (drained["state"], drained["partitions"], drained["shards"]) == ("draining", 0, 0)
-    assert 1 not in {each["leader"] for each in told("partitions", "list", "orders", *looked)["partitions"]}
-    assert asked_for("partitions", "move", "orders", "0", "--to", "1", *asked).returncode == 1
+    assert 1 not in {each["leader"] for each in reported("partitions", "list", "orders", *looked)["partitions"]}
+    assert asked_for("partitions", "move", "orders", "0", "--to", "1", *requested).returncode == 1
     streamhouse("agents", "drain", "1", "--undo", *looked)
-    assert [agent["state"] for agent in told("agents", "list", *asked)["agents"]] == ["live"] * 3
+    assert [agent["state"] for agent in reported("agents", "list", *requested)["agents"]] == ["live"] * 3
 
 
-def examine(asked: tuple[str, str]) -> None:
+def examine(requested: tuple[str, str]) -> None:
     """Nothing is broken; on a busy machine a store may be slow, which is worth a warning and no more."""
-    done = asked_for("doctor", "--json", *asked)
+    done = asked_for("doctor", "--json", *requested)
     result = json.loads(done.stdout)
     everything = [*result["cluster"], *(check for agent in result["agents"] for check in agent["checks"])]
     warned = [check["text"] for check in everything if check["verdict"] != "ok" and "slow" not in check["text"]]

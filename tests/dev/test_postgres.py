@@ -42,7 +42,7 @@ def test_workers_of_a_killed_server_are_waited_for(tmp_path: Path) -> None:
         server.kill()
 
 
-def test_any_other_failure_is_told_at_once(tmp_path: Path) -> None:
+def test_any_other_failure_is_returned_at_once(tmp_path: Path) -> None:
     server = server_of(tmp_path, "echo no room; exit 1")
     with pytest.raises(ChildFailed, match="PostgreSQL did not start; exit code 1") as raised:
         server.start()

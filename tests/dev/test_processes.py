@@ -49,7 +49,7 @@ def test_a_child_that_does_not_want_to_end_is_killed(start: Start) -> None:
     assert child.ending == "killed by SIGKILL"
 
 
-def test_nobody_waits_for_a_gentle_end_when_somebody_is_in_a_hurry(start: Start) -> None:
+def test_nobody_waits_for_a_gentle_end_when_someone_is_in_a_hurry(start: Start) -> None:
     stop_signals = StopSignals()
     child = start("trap '' TERM; echo ready; while :; do sleep 0.01; done", stop_signals)
     stop_signals.hurry.set()
@@ -82,7 +82,7 @@ def test_a_child_that_fails_to_start_is_quoted_and_earlier_lives_are_not(tmp_pat
     assert log.read_text() == "the first life\nthe second life\n"
 
 
-def test_a_child_that_is_never_ready_is_not_waited_for_for_ever(start: Start) -> None:
+def test_a_child_that_is_never_ready_is_not_waited_for_forever(start: Start) -> None:
     child = start("echo ready; exec sleep 1000")
     with pytest.raises(ChildFailed, match=r"it did not answer within 0\.1 s"):
         child.wait_until(lambda: False, what="answer", timeout_s=0.1)

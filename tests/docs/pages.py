@@ -25,7 +25,7 @@ PAGES: Final = [
     ROOT / "benchmarks/README.md",
 ]
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-PATIENCE_S = 240.0
+TIMEOUT_S = 240.0
 PAUSE_S = float(os.environ.get("TEST_DOCS_PAUSE_S", "0.2"))
 BACKGROUND_PAUSE_S = max(PAUSE_S, 5.0)
 """Long enough for a pipeline that runs to have written what it makes of the records that are there."""
@@ -187,7 +187,7 @@ def run_page(page: Path, agent: LiveAgent, environment: dict[str, str], output: 
             start_new_session=True,
         )
         try:
-            code = running.wait(PATIENCE_S)
+            code = running.wait(TIMEOUT_S)
         finally:
             running.kill()
             running.wait()

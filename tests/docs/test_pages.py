@@ -17,9 +17,9 @@ from streamhouse.sql.parser import parse
 from tests.docs.pages import (
     ON_SPARK,
     PAGES,
-    PATIENCE_S,
     ROOT,
     RUNNABLE,
+    TIMEOUT_S,
     agent_for_pages,
     environment_of,
     name_of,
@@ -158,7 +158,7 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

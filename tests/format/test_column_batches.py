@@ -127,8 +127,8 @@ def test_every_row_is_a_record_of_its_partition_in_its_order(
     encode: Encode, records: list[NewRecord], first: int, payload_bytes: int, data: st.DataObject
 ) -> None:
     partitions = data.draw(st.lists(st.integers(0, 4), min_size=len(records), max_size=len(records)))
-    flaw, row, batches = encode(columns_of(records, first), _fixed("i", partitions), 5, NOW_MS, payload_bytes)
-    assert (flaw, row) == (FieldError.NONE, len(records))
+    field_error, row, batches = encode(columns_of(records, first), _fixed("i", partitions), 5, NOW_MS, payload_bytes)
+    assert (field_error, row) == (FieldError.NONE, len(records))
     assert stored(batches) == expected(records, partitions)
     for made in batches:
         assert made.records == 1 or len(made.batch) - HEADER_BYTES <= payload_bytes
@@ -187,7 +187,7 @@ def test_keys_go_where_kafka_puts_them_and_rows_without_one_go_round(choose: Cho
 
 
 @pytest.mark.parametrize("choose", CHOOSERS)
-def test_a_row_gets_the_partition_that_it_asks_for(choose: Choose) -> None:
+def test_a_row_gets_the_partition_that_it_requests(choose: Choose) -> None:
     given_ones = numbers_of("i", [2, None, 0], first=2)
     refused, partitions, _ = choose(3, bytes_of([b"a", b"order-1", None]), given_ones, 7, 0)
     assert (refused, list(memoryview(partitions).cast("i"))) == (None, [2, partition_for(b"order-1", 7), 0])
@@ -195,7 +195,7 @@ def test_a_row_gets_the_partition_that_it_asks_for(choose: Choose) -> None:
 
 @pytest.mark.parametrize("choose", CHOOSERS)
 @pytest.mark.parametrize("wanted", [-1, 7, 2**31 - 1])
-def test_a_row_that_asks_for_a_partition_that_is_not_there_is_told(choose: Choose, wanted: int) -> None:
+def test_a_row_that_requests_a_partition_that_is_not_there_is_reported(choose: Choose, wanted: int) -> None:
     assert choose(3, None, numbers_of("i", [2, wanted, 0]), 7, 0).refused == 1
 
 

@@ -145,7 +145,7 @@ def test_only_records_inside_the_bounds_are_taken(
 
 @pytest.mark.parametrize("read", READERS)
 @pytest.mark.parametrize("column", list(Column))
-def test_only_the_columns_asked_for_are_made(read: Read, column: Column) -> None:
+def test_only_the_columns_requested_are_made(read: Read, column: Column) -> None:
     columns = read([payload_of([NewRecord(b"v", b"k", (("h", b"1"),))])], Selection(column)).columns
     assert columns
     everything = dict(zip(Column, columns[1:], strict=True))
@@ -258,7 +258,7 @@ def test_c_and_python_agree_on_mutated_payloads() -> None:
         )
         read = columns_in_c(payloads, selection)
         assert read == columns_in_python(payloads, selection), (payloads, selection)
-        seen.add(read.flaw)
+        seen.add(read.field_error)
     assert seen == set(FieldError) - {FieldError.OFFSET, FieldError.HEADERS}
 
 

@@ -78,7 +78,7 @@ def test_overlapping_transactions_of_a_producer_are_both_known() -> None:
     assert not aborted.is_aborted(2, 15)
 
 
-def test_only_transactions_that_reach_into_a_range_are_told_with_it() -> None:
+def test_only_transactions_that_reach_into_a_range_are_reported_with_it() -> None:
     aborted = [AbortedTransaction(1, 0, 4), AbortedTransaction(2, 2, 9), AbortedTransaction(3, 10, 12)]
     assert AbortedTransactions(aborted).within(5, 10) == (aborted[1],)
     assert AbortedTransactions(aborted).within(4, 11) == tuple(aborted)

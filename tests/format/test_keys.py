@@ -118,5 +118,5 @@ def test_only_sequences_in_range_make_keys(sequence: int) -> None:
         (f"placed/{UUID}/00000000000000000007/{'ab' * 16}", SegmentOrigin.EXTERNAL),
     ],
 )
-def test_a_key_tells_how_its_records_came_there(key: str, origin: SegmentOrigin) -> None:
+def test_a_key_shows_how_its_records_came_there(key: str, origin: SegmentOrigin) -> None:
     assert segment_origin(key) is origin

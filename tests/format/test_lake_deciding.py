@@ -52,13 +52,13 @@ def test_topics_that_ask_for_nothing_are_left_alone() -> None:
     assert decision == ReconcilePlan(required={}, refused={})
 
 
-def test_a_topic_that_asks_for_a_table_gets_one() -> None:
+def test_a_topic_that_requests_a_table_gets_one() -> None:
     decision = reconcile([topic(format="iceberg")], kept())
     assert decision.make == (replace(LAKE, location=""),)
     assert decision.refused == {}
 
 
-def test_a_table_that_is_as_it_is_asked_for_is_left_alone() -> None:
+def test_a_table_that_is_as_it_is_requested_is_left_alone() -> None:
     for settings in ({}, {"location": "/lake/orders_lake"}, {"commit_interval_ms": "60000", "name": "orders_lake"}):
         assert reconcile([topic(format="iceberg", **settings)], kept(LAKE)).make == ()
     keyed = replace(LAKE, mode="upsert", key=("a", "b"), options={"partition_by": "day(ts)"})
@@ -71,7 +71,7 @@ def test_another_commit_interval_changes_the_table() -> None:
     assert changed.commit_interval == "5000ms"
 
 
-def test_a_table_whose_pipeline_somebody_deleted_gets_it_again() -> None:
+def test_a_table_whose_pipeline_someone_deleted_gets_it_again() -> None:
     without = replace_pipelines(kept(LAKE))
     assert [each.name for each in reconcile([topic(format="iceberg")], without).make] == ["orders_lake"]
 
@@ -89,13 +89,13 @@ def replace_pipelines(of: StoredDefinitions) -> StoredDefinitions:
         ({"format": "iceberg", "location": "/elsewhere"}, "location is /lake/orders_lake, not /elsewhere"),
     ],
 )
-def test_what_would_be_another_table_is_refused_with_what_differs(settings: dict[str, str], told: str) -> None:
+def test_what_would_be_another_table_is_refused_with_what_differs(settings: dict[str, str], reported: str) -> None:
     why = refusal(reconcile([topic(**settings)], kept(LAKE)))
-    assert told in why
+    assert reported in why
     assert "do=set them back" in why
 
 
-def test_a_table_that_somebody_made_is_neither_taken_over_nor_ended() -> None:
+def test_a_table_that_someone_made_is_neither_taken_over_nor_ended() -> None:
     assert "made by a command or in SQL" in refusal(reconcile([topic(format="iceberg")], kept(BY_HAND)))
     assert reconcile([topic()], kept(BY_HAND), unwanted_before=frozenset({"orders_lake"})).drop == ()
     assert reconcile([], kept(BY_HAND, topics=()), unwanted_before=frozenset({"orders_lake"})).drop == ()
@@ -121,7 +121,7 @@ def test_of_two_topics_that_want_one_name_the_first_has_it() -> None:
 
 
 @pytest.mark.parametrize("topics", [[], [topic()], [topic(format="none")]])
-def test_a_table_that_a_setting_made_ends_when_it_isnt_asked_for_twice_in_a_row(topics: list[dict[str, Any]]) -> None:
+def test_a_table_that_a_setting_made_ends_when_it_isnt_requested_twice_in_a_row(topics: list[dict[str, Any]]) -> None:
     first = reconcile(topics, kept(LAKE, topics=tuple(each["name"] for each in topics)))
     assert (first.unwanted, first.drop) == (frozenset({"orders_lake"}), ())
     second = reconcile(topics, kept(LAKE), unwanted_before=first.unwanted)

@@ -66,7 +66,7 @@ def test_a_table_that_nobody_writes_has_neither_topic_nor_key_to_differ_in() -> 
 
 
 @pytest.mark.parametrize("text", ["SELECT id FROM STREAM(`orders`)", "SELECT * FROM STREAM(`orders`) WHERE id > 1"])
-def test_a_pipeline_that_somebody_wrote_is_not_taken_for_a_topic(text: str) -> None:
+def test_a_pipeline_that_someone_wrote_is_not_taken_for_a_topic(text: str) -> None:
     body = {"text": f"CREATE PIPELINE lake AS INSERT INTO lake {text}", "options": {}, "key": []}
     assert stored_table({"name": "lake", "connector": "iceberg"}, body).topic == OTHER_QUERY
 

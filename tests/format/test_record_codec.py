@@ -135,8 +135,8 @@ def test_no_records_make_no_batch() -> None:
         (NewRecord(b"v", headers=(("\ud800", b""),)), FieldError.HEADER),
     ],
 )
-def test_what_no_batch_can_hold_is_named(encode: Encode, bad: NewRecord, flaw: FieldError) -> None:
-    assert encode([NewRecord(b"first"), bad], NOW_MS, 61)[:2] == (flaw, 1)
+def test_what_no_batch_can_hold_is_named(encode: Encode, bad: NewRecord, field_error: FieldError) -> None:
+    assert encode([NewRecord(b"first"), bad], NOW_MS, 61)[:2] == (field_error, 1)
 
 
 def test_a_record_that_no_batch_can_hold_is_to_blame() -> None:
@@ -248,8 +248,8 @@ def test_records_are_decoded_a_part_at_a_time(decode: Decode) -> None:
     taken: list[StoredRecord] = []
     part = Part(max_records=3)
     while True:
-        flaw, index, records, position = decode(payload, 10, origin, 2, part)
-        assert (flaw, len(records) <= 3) == (FieldError.NONE, True)
+        field_error, index, records, position = decode(payload, 10, origin, 2, part)
+        assert (field_error, len(records) <= 3) == (FieldError.NONE, True)
         taken += records
         if index == 10:
             break
@@ -264,7 +264,7 @@ def test_headers_beyond_the_limit_are_no_objects(decode: Decode) -> None:
     payload = payload_of([NewRecord(b"a"), NewRecord(b"b", headers=headers), NewRecord(b"c")])
     origin = Origin(0, NOW_MS, None)
     decoded = decode(payload, 3, origin, 0, Part(max_headers=49))
-    assert (decoded.flaw, decoded.record) == (FieldError.HEADERS, 1)
+    assert (decoded.field_error, decoded.record) == (FieldError.HEADERS, 1)
     assert [record.value for record in decoded.records] == [b"a"]
     assert [record.value for record in decode(payload, 3, origin, 2, Part(max_headers=49)).records] == [b"c"]
     assert len(decode(payload, 3, origin, 0, Part(max_headers=50)).records) == 3
@@ -276,8 +276,13 @@ def test_a_batch_of_countless_schema_ids_is_not_scanned_to_its_end(scan: Callabl
     enough, more = (payload_of([NewRecord(value) for value in values[:count]]) for count in (-1, len(values)))
     result = scan(enough, MAX_SCHEMA_IDS, False).ids
     assert (len(result.ids), result.is_cut) == (MAX_SCHEMA_IDS, False)
-    flaw, record, result = scan(more, len(values), False)
-    assert (flaw, record, len(result.ids), result.is_cut) == (FieldError.NONE, MAX_SCHEMA_IDS, MAX_SCHEMA_IDS, True)
+    field_error, record, result = scan(more, len(values), False)
+    assert (field_error, record, len(result.ids), result.is_cut) == (
+        FieldError.NONE,
+        MAX_SCHEMA_IDS,
+        MAX_SCHEMA_IDS,
+        True,
+    )
     assert result.ids[7 * 500] == 500
 
 
@@ -354,7 +359,7 @@ def test_c_and_python_agree_on_mutated_payloads() -> None:
         assert times[0] == times[1], payload.hex()
         for of_key in (True, False):
             assert schema_ids_in_c(payload, count, of_key) == schema_ids_in_python(payload, count, of_key), payload
-        seen.add(decoded.flaw)
+        seen.add(decoded.field_error)
     assert seen == set(FieldError) - {FieldError.OFFSET, FieldError.HEADERS}
 
 

@@ -121,23 +121,25 @@ FLAWED = [
 
 @pytest.mark.parametrize("walk", WALKS)
 @pytest.mark.parametrize(("payload", "count", "flaw", "at"), [case[1:] for case in FLAWED], ids=[c[0] for c in FLAWED])
-def test_a_flaw_is_named_with_its_record(walk: Walk, payload: bytes, count: int, flaw: FieldError, at: int) -> None:
+def test_a_flaw_is_named_with_its_record(
+    walk: Walk, payload: bytes, count: int, field_error: FieldError, at: int
+) -> None:
     walked = walk(payload, count, True)
-    assert (walked.flaw, walked.record) == (flaw, at)
+    assert (walked.field_error, walked.record) == (field_error, at)
 
 
 @pytest.mark.parametrize("walk", WALKS)
 def test_offsets_with_gaps_pass_where_they_may(walk: Walk) -> None:
     gap = record(number(0), number(7), number(-1), number(-1), number(0))
-    assert walk(GOOD + gap, 2, False).flaw is FieldError.NONE
-    assert walk(GOOD + gap, 2, True).flaw is FieldError.OFFSET
+    assert walk(GOOD + gap, 2, False).field_error is FieldError.NONE
+    assert walk(GOOD + gap, 2, True).field_error is FieldError.OFFSET
 
 
 @needs_c
 @given(st.lists(RECORDS, min_size=1, max_size=6), st.integers(-1, 8), st.booleans())
 def test_c_and_python_agree_on_good_records(records: list[Record], count: int, consecutive: bool) -> None:
     payload = payload_of(records)
-    assert scan_in_c(payload, len(records), True).flaw is FieldError.NONE
+    assert scan_in_c(payload, len(records), True).field_error is FieldError.NONE
     for n in (len(records), count):
         assert scan_in_c(payload, n, consecutive) == scan_in_python(payload, n, consecutive)
 
@@ -152,7 +154,7 @@ def test_c_and_python_agree_on_mutated_records() -> None:
         count, consecutive = chance.randint(0, 6), chance.random() < 0.8
         walked = scan_in_c(payload, count, consecutive)
         assert walked == scan_in_python(payload, count, consecutive), payload.hex()
-        seen.add(walked.flaw)
+        seen.add(walked.field_error)
     # A walk adds nothing up, so nothing leaves its range.
     assert seen == set(FieldError) - {FieldError.RANGE, FieldError.HEADERS}
 
@@ -171,8 +173,8 @@ def _mutated(payload: bytearray, chance: random.Random) -> bytes:
 @given(st.lists(RECORDS, min_size=1, max_size=5))
 def test_a_record_is_found_again_by_its_places(records: list[Record]) -> None:
     payload = payload_of(records)
-    flaw, places = record_positions_in_python(payload, len(records))
-    assert not flaw
+    field_error, places = record_positions_in_python(payload, len(records))
+    assert not field_error
     for index, (place, record_) in enumerate(zip(places, records, strict=True)):
         start, body, rest, end, timestamp_delta, offset_delta, key, key_length, value_length = place
         assert (payload[start:body], payload[body]) == (number(end - body), 0)
@@ -190,8 +192,8 @@ def test_a_record_is_found_again_by_its_places(records: list[Record]) -> None:
 @pytest.mark.parametrize("walk", WALKS)
 def test_a_record_may_have_so_many_headers_and_no_more(walk: Walk) -> None:
     many = record(number(0), number(0), number(-1), number(-1), number(300), b"\0\0" * 300)
-    assert walk(many, 1, True, 300).flaw is FieldError.NONE
+    assert walk(many, 1, True, 300).field_error is FieldError.NONE
     assert walk(many, 1, True, 299) == ScanResult(FieldError.HEADERS, 0, 0, 0, 0)
-    assert walk(many, 1, True, 0).flaw is FieldError.NONE
+    assert walk(many, 1, True, 0).field_error is FieldError.NONE
     lying = record(number(0), number(0), number(-1), number(-1), number(300), b"\0\0" * 299)
-    assert walk(lying, 1, True, 0).flaw is FieldError.NUMBER
+    assert walk(lying, 1, True, 0).field_error is FieldError.NUMBER

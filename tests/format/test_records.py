@@ -132,7 +132,7 @@ def test_a_payload_that_its_codec_cannot_read_is_damage(codec: Codec) -> None:
         validate_records(batch, check_batch(batch), limit_bytes=LIMIT)
 
 
-def test_the_summary_tells_the_truth_where_the_header_lies() -> None:
+def test_the_summary_is_right_where_the_header_lies() -> None:
     batch = build_batch(MIXED)
     struct.pack_into(">q", batch, 35, 999_999)
     update_crc(batch)
@@ -245,7 +245,7 @@ def test_the_search_for_records_to_blame_ends_where_they_have_too_many_headers()
     assert result == list(range(JUDGED_HEADERS // MAX_RECORD_HEADERS)) == list(range(len(seen)))
 
 
-def test_records_become_objects_as_they_are_asked_for() -> None:
+def test_records_become_objects_as_they_are_requested() -> None:
     batch = hostile_batch(Codec.ZSTD, MANY_RECORDS, size_bytes=5 << 20)
     header = read_header(batch)
     made: list[StoredRecord] = []

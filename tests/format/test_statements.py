@@ -167,7 +167,7 @@ def test_an_empty_file_has_no_statements() -> None:
         ("DROP TABLE a b", 1, 14, "expected the end of the statement, found b", ";"),
     ],
 )
-def test_a_mistake_is_told_with_its_place_and_a_way_out(
+def test_a_mistake_is_reported_with_its_place_and_a_way_out(
     text: str, line: int, column: int, what: str, hint: str
 ) -> None:
     error = refused(text)

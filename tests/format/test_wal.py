@@ -293,7 +293,7 @@ def test_the_bytes_are_what_the_document_says() -> None:
     assert entry[68:] == b"first batch"
 
 
-def test_a_summary_tells_ranges_and_damage() -> None:
+def test_a_summary_shows_ranges_and_damage() -> None:
     data = bytearray(file_of(SMALL))
     data[positions_of(SMALL)[1]] ^= 1
     summary = summarize(bytes(data))

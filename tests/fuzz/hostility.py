@@ -15,7 +15,7 @@ from tests.support.agent import LiveAgent
 
 CONNECTIONS = 8
 FRAMES_A_CONNECTION = 50
-PATIENCE_S = 0.1
+TIMEOUT_S = 0.1
 # Topics that a mutated CreateTopics manages to create stay few and small; waiting members don't hold the run up.
 TAME = (
     "--set",
@@ -60,7 +60,7 @@ async def _throw(host: str, port: int, burst: bytes) -> None:
     try:
         writer.write(burst)
         with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 await writer.drain()
                 while await reader.read(1 << 16):
                     pass

@@ -522,7 +522,7 @@ def test_commits_at_the_same_time_may_end_in_any_order() -> None:
     assert check(history) == []
 
 
-def test_a_commit_without_an_answer_may_be_told_or_not() -> None:
+def test_a_commit_without_a_response_may_be_applied_or_not() -> None:
     history = right()
     history.commits.append(a_commit(9, at=9.0, outcome=Outcome.UNKNOWN))
     history.committed += [CommittedSeen("group", "p", offset, 11.0, 11.1) for offset in (8, 9)]
@@ -538,7 +538,7 @@ def test_transactions_of_different_ids_may_write_around_each_other() -> None:
     assert check(history) == []
 
 
-def test_a_thousand_effects_of_one_cause_are_told_in_short() -> None:
+def test_a_thousand_effects_of_one_cause_are_summarised() -> None:
     history = right()
     history.assignments += [Assignment("group", 2, f"n{number}", ("t",)) for number in range(1000)]
     assert len(check(history)) == MAX_PER_KIND + 1

@@ -100,7 +100,7 @@ def test_what_the_console_writes_the_console_reads(kafka: Java) -> None:
     assert sum(int(offset) for _, _, offset in ends) == 20
 
 
-def test_kafka_consumer_groups_tells_lag_and_moves_offsets(kafka: Java) -> None:
+def test_kafka_consumer_groups_shows_lag_and_moves_offsets(kafka: Java) -> None:
     fill(kafka, create(kafka, "lagging", 1), 10)
     consume(kafka, "lagging", 10, "--group", "readers")
     fill(kafka, "lagging", 5)
@@ -124,7 +124,7 @@ def test_the_performance_tools_come_to_their_end(kafka: Java) -> None:
     assert read[-1].split(", ")[4] == "5000"
 
 
-def test_records_are_deleted_and_sizes_told(kafka: Java, tmp_path: Path) -> None:
+def test_records_are_deleted_and_sizes_reported(kafka: Java, tmp_path: Path) -> None:
     fill(kafka, create(kafka, "shortened", 1), 10)
     offsets = tmp_path / "offsets.json"
     offsets.write_text(json.dumps({"version": 1, "partitions": [{"topic": "shortened", "partition": 0, "offset": 4}]}))

@@ -73,7 +73,7 @@ def test_watermarks_name_any_column() -> None:
     assert [each.column for each in parse_watermarks(text)] == list(NAMES)
 
 
-def test_a_lake_table_of_odd_names_is_kept_as_it_was_asked_for() -> None:
+def test_a_lake_table_of_odd_names_is_kept_as_it_was_requested() -> None:
     request = LakeTableSpec(
         name="shop.orders-1",
         topic="shop.orders",

@@ -64,8 +64,8 @@ def test_everything_can_be_said() -> None:
         ({"table.partition.by": "week(ts)"}, "transforms"),
     ],
 )
-def test_what_cant_be_is_refused_with_what_to_do(settings: dict[str, str], told: str) -> None:
-    with pytest.raises(InvalidConfig, match=told):
+def test_what_cant_be_is_refused_with_what_to_do(settings: dict[str, str], reported: str) -> None:
+    with pytest.raises(InvalidConfig, match=reported):
         check_topic_config(settings, {}, topic="orders")
 
 

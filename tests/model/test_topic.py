@@ -73,7 +73,7 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
         parse_topic_config({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "9"})
 
 
-def test_without_a_policy_records_stay_for_ever() -> None:
+def test_without_a_policy_records_stay_forever() -> None:
     config = parse_topic_config({"cleanup.policy": ""})
     assert not config.deletes
     assert not config.compacts

@@ -66,7 +66,7 @@ def call(producer: ProducerIdentity = IN_FORCE) -> TransactionCall:
     return TransactionCall("t", producer)
 
 
-def asked(known: ProducerIdentity | None = None) -> InitProducerRequest:
+def requested(known: ProducerIdentity | None = None) -> InitProducerRequest:
     return InitProducerRequest(transactional_id="t", timeout_ms=2000, fresh_id=FRESH, known=known)
 
 
@@ -101,24 +101,24 @@ def end(
 @pytest.mark.parametrize("known", [None, IN_FORCE])
 def test_a_producer_comes_anew(state: TransactionState, outcome: Outcome, known: ProducerIdentity | None) -> None:
     before = row(state)
-    assert outcome_of(before, lambda: changes.init_producer(before, asked(known), now_ms=NOW_MS)) is outcome
+    assert outcome_of(before, lambda: changes.init_producer(before, requested(known), now_ms=NOW_MS)) is outcome
 
 
 @pytest.mark.parametrize("state", list(TransactionState))
 @pytest.mark.parametrize("known", [BEFORE, ProducerIdentity(7, 4), ProducerIdentity(6, 3)])
 def test_a_producer_that_was_replaced_does_not_come_back(state: TransactionState, known: ProducerIdentity) -> None:
     before = row(state)
-    assert outcome_of(before, lambda: changes.init_producer(before, asked(known), now_ms=NOW_MS)) is ProducerFenced
+    assert outcome_of(before, lambda: changes.init_producer(before, requested(known), now_ms=NOW_MS)) is ProducerFenced
 
 
 @pytest.mark.parametrize("state", list(TransactionState))
 def test_who_waited_for_another_producer_takes_nobody_elses_place(state: TransactionState) -> None:
     before = row(state)
-    waited = replace(asked(), after=BEFORE)
+    waited = replace(requested(), after=BEFORE)
     assert outcome_of(before, lambda: changes.init_producer(before, waited, now_ms=NOW_MS)) is ConcurrentTransactions
-    in_time = replace(asked(), after=IN_FORCE)
+    in_time = replace(requested(), after=IN_FORCE)
     assert changes.init_producer(before, in_time, now_ms=NOW_MS) == changes.init_producer(
-        before, asked(), now_ms=NOW_MS
+        before, requested(), now_ms=NOW_MS
     )
 
 
@@ -266,7 +266,7 @@ def test_a_producer_whose_time_was_up_is_told_what_happened_and_goes_on_after_an
                 end(result, commit=commit, bump=False)
     with pytest.raises(ProducerFenced):
         changes.add_partitions(over, call(), [part(1)], limit=9, now_ms=NOW_MS)
-    assert changes.init_producer(over, asked(), now_ms=NOW_MS).producer == (7, 5)
+    assert changes.init_producer(over, requested(), now_ms=NOW_MS).producer == (7, 5)
 
 
 def test_a_producer_whose_time_was_up_in_its_last_epoch_is_fenced_for_good() -> None:
@@ -305,69 +305,69 @@ def test_a_transaction_is_complete(state: TransactionState, outcome: Outcome) ->
         (COMPLETE_ABORT, None),
     ],
 )
-def test_somebody_looks_after_what_is_under_way(state: TransactionState, due_ms: int | None) -> None:
+def test_someone_looks_after_what_is_under_way(state: TransactionState, due_ms: int | None) -> None:
     assert changes.due_at_ms(row(state)) == due_ms
 
 
 # --- what changes, where it does
 
 
-def test_a_new_transactional_id_begins_with_the_fresh_producer_whoever_the_client_says_it_is() -> None:
-    created = changes.new_transaction(asked(BEFORE), now_ms=NOW_MS)
+def test_a_new_transactional_id_begins_with_the_fresh_producer_whatever_producer_id_the_client_sends() -> None:
+    created = changes.new_transaction(requested(BEFORE), now_ms=NOW_MS)
     assert (created.producer, created.previous, created.state) == ((FRESH, 0), None, EMPTY)
     assert (created.number, created.started_at_ms, created.timeout_ms) == (0, -1, 2000)
 
 
 def test_a_producer_that_comes_anew_has_the_next_epoch_and_its_own_timeout() -> None:
-    after = changes.init_producer(row(COMPLETE_COMMIT, previous=BEFORE), asked(), now_ms=NOW_MS)
+    after = changes.init_producer(row(COMPLETE_COMMIT, previous=BEFORE), requested(), now_ms=NOW_MS)
     assert (after.producer, after.previous, after.timeout_ms) == ((7, 4), None, 2000)
     assert (after.number, after.started_at_ms, after.changed_at_ms) == (5, -1, NOW_MS)
 
 
-def test_a_producer_that_was_known_is_given_the_same_when_it_asks_again() -> None:
-    after = changes.init_producer(row(EMPTY), asked(IN_FORCE), now_ms=NOW_MS)
+def test_a_producer_that_was_known_is_given_the_same_when_it_retries() -> None:
+    after = changes.init_producer(row(EMPTY), requested(IN_FORCE), now_ms=NOW_MS)
     assert (after.producer, after.previous) == ((7, 4), IN_FORCE)
-    again = changes.init_producer(after, asked(IN_FORCE), now_ms=NOW_MS)
+    again = changes.init_producer(after, requested(IN_FORCE), now_ms=NOW_MS)
     assert again == after
-    replaced = changes.init_producer(again, asked(), now_ms=NOW_MS)
+    replaced = changes.init_producer(again, requested(), now_ms=NOW_MS)
     with pytest.raises(ProducerFenced):
-        changes.init_producer(replaced, asked(IN_FORCE), now_ms=NOW_MS)
+        changes.init_producer(replaced, requested(IN_FORCE), now_ms=NOW_MS)
 
 
-def test_whoever_comes_anew_in_the_middle_of_a_transaction_has_it_aborted_and_asks_again() -> None:
-    fenced = changes.init_producer(row(ONGOING), asked(), now_ms=NOW_MS)
+def test_a_producer_that_comes_anew_in_the_middle_of_a_transaction_has_it_aborted_and_retries() -> None:
+    fenced = changes.init_producer(row(ONGOING), requested(), now_ms=NOW_MS)
     assert (fenced.producer, fenced.marked_as, fenced.number) == ((7, 4), (7, 4), 5)
-    assert changes.init_producer(fenced, asked(), now_ms=NOW_MS) is fenced
+    assert changes.init_producer(fenced, requested(), now_ms=NOW_MS) is fenced
     completed = changes.complete(fenced, 5, now_ms=NOW_MS)
     assert completed is not None
-    assert changes.init_producer(completed, asked(), now_ms=NOW_MS).producer == (7, 5)
+    assert changes.init_producer(completed, requested(), now_ms=NOW_MS).producer == (7, 5)
 
 
 def test_a_producer_that_is_known_may_leave_its_own_transaction_behind() -> None:
-    fenced = changes.init_producer(row(ONGOING), asked(IN_FORCE), now_ms=NOW_MS)
+    fenced = changes.init_producer(row(ONGOING), requested(IN_FORCE), now_ms=NOW_MS)
     completed = changes.complete(fenced, 5, now_ms=NOW_MS)
     assert completed is not None
-    after = changes.init_producer(completed, asked(IN_FORCE), now_ms=NOW_MS)
+    after = changes.init_producer(completed, requested(IN_FORCE), now_ms=NOW_MS)
     assert (after.producer, after.state) == ((7, 4), EMPTY)
 
 
 @pytest.mark.parametrize("epoch", [MAX_EPOCH - 1, MAX_EPOCH])
 def test_a_producer_whose_epochs_are_used_up_gets_another_id(epoch: int) -> None:
     last = ProducerIdentity(7, epoch)
-    after = changes.init_producer(row(COMPLETE_ABORT, producer=last), asked(last), now_ms=NOW_MS)
+    after = changes.init_producer(row(COMPLETE_ABORT, producer=last), requested(last), now_ms=NOW_MS)
     assert (after.producer, after.previous) == ((FRESH, 0), last)
-    assert changes.init_producer(after, asked(last), now_ms=NOW_MS) == after
+    assert changes.init_producer(after, requested(last), now_ms=NOW_MS) == after
 
 
 def test_the_epoch_that_is_kept_for_fencing_is_given_to_nobody() -> None:
     last = ProducerIdentity(7, MAX_EPOCH - 1)
-    fenced = changes.init_producer(row(ONGOING, producer=last), asked(last), now_ms=NOW_MS)
+    fenced = changes.init_producer(row(ONGOING, producer=last), requested(last), now_ms=NOW_MS)
     assert fenced.marked_as == (7, MAX_EPOCH)
     completed = changes.complete(fenced, 5, now_ms=NOW_MS)
     assert completed is not None
-    after = changes.init_producer(completed, asked(last), now_ms=NOW_MS)
+    after = changes.init_producer(completed, requested(last), now_ms=NOW_MS)
     assert after.producer == (FRESH, 0)
-    assert changes.init_producer(after, asked(last), now_ms=NOW_MS) == after
+    assert changes.init_producer(after, requested(last), now_ms=NOW_MS) == after
 
 
 def test_a_transaction_begins_with_the_next_number_and_without_a_past() -> None:
@@ -421,7 +421,7 @@ def test_what_never_began_is_aborted_by_another_epoch_alone() -> None:
 
 def test_a_producer_that_counted_far_gets_another_id_and_counts_anew() -> None:
     far = replace(row(COMPLETE_COMMIT), number=changes.MANY)
-    after = changes.init_producer(far, asked(), now_ms=NOW_MS)
+    after = changes.init_producer(far, requested(), now_ms=NOW_MS)
     assert (after.producer, after.number) == ((FRESH, 0), 0)
 
 

@@ -62,7 +62,7 @@ def test_a_port_in_use_is_named() -> None:
 
 
 @pytest.mark.parametrize(("status", "is_said_to_be"), [(200, True), (503, False), (401, True), (403, True)])
-def test_an_agent_is_ready_when_it_says_so_or_does_not_tell_us(status: int, is_said_to_be: bool) -> None:
+def test_an_agent_is_ready_when_it_says_so_or_does_not_respond(status: int, is_said_to_be: bool) -> None:
     class Agent(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(status)

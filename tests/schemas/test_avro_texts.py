@@ -60,7 +60,7 @@ def refusal(schema: object, **references: str) -> tuple[str, str]:
         (record(a_field(record(a_field("int"), name="S"), default={})), "/fields/0/default", "invalid default"),
     ],
 )
-def test_what_is_wrong_with_a_schema_is_told_with_its_place(schema: object, path: str, reason: str) -> None:
+def test_what_is_wrong_with_a_schema_is_reported_with_its_place(schema: object, path: str, reason: str) -> None:
     result = refusal(schema)
     assert result[0] == path
     assert reason in result[1]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamhouse.errors import InvalidRecordValue
 from streamhouse.schemas import avro
-from streamhouse.schemas.avro.decoder import MAX_EMPTY_ITEMS, can_be_quick, read_checked
+from streamhouse.schemas.avro.decoder import MAX_EMPTY_ITEMS, can_use_fastavro, read_checked
 from tests.schemas.test_avro_compatibility import schemas
 from tests.schemas.test_avro_texts import a_field, record
 from tests.support.depth import examples
@@ -127,7 +127,7 @@ def test_what_is_written_with_ease_comes_out_in_one_form(schema: object, given: 
         (UUID, "x", "/", "no UUID"),
     ],
 )
-def test_what_does_not_fit_is_told_with_its_place(schema: object, value: object, path: str, reason: str) -> None:
+def test_what_does_not_fit_is_reported_with_its_place(schema: object, value: object, path: str, reason: str) -> None:
     result = refusal(schema, value)
     assert result[0] == path
     assert reason in result[1]
@@ -296,7 +296,7 @@ def test_a_negative_index_is_none_from_the_end(kind: object, payload: bytes) -> 
 @given(schemas(), st.binary(max_size=30))
 def test_the_quick_reader_and_the_careful_one_agree_on_any_bytes(schema: object, payload: bytes) -> None:
     ours = parsed(schema)
-    if not can_be_quick(ours.root):
+    if not can_use_fastavro(ours.root):
         return
     try:
         quick = ours.decode(payload)

@@ -78,7 +78,7 @@ def test_the_canonical_text_is_compact_and_the_normalized_one_sorted() -> None:
         ({"if": {"$ref": "#"}}, "/", "apply itself"),
     ],
 )
-def test_what_is_wrong_with_a_schema_is_told_with_its_place(schema: object, path: str, reason: str) -> None:
+def test_what_is_wrong_with_a_schema_is_reported_with_its_place(schema: object, path: str, reason: str) -> None:
     with pytest.raises(InvalidSchema) as caught:
         parsed(schema)
     assert caught.value.path == path

@@ -61,7 +61,7 @@ def test_what_grew_in_the_warm_up_alone_does_not_count_and_is_seen_without_it() 
     assert judge(warming[:120], since_s=0.0, allowance=ALLOWANCE).grows
 
 
-def test_the_slope_is_told_per_hour() -> None:
+def test_the_slope_is_reported_per_hour() -> None:
     verdict = judge(series(lambda at: at / 36), since_s=0.0, allowance=ALLOWANCE)
     assert verdict.per_hour == pytest.approx(100)
 

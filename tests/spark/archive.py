@@ -17,7 +17,7 @@ from pyspark.sql.functions import col, window
 from streamhouse.spark.runtime.java import java_home
 from tests.support.java_options import ARCHIVE, BRIEF
 
-PATIENCE_S = 300.0
+TIMEOUT_S = 300.0
 STATE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -86,7 +86,7 @@ def end(spark: SparkSession) -> None:
     process: subprocess.Popen[bytes] = gateway.proc
     assert process.stdin is not None
     process.stdin.close()
-    process.wait(PATIENCE_S)
+    process.wait(TIMEOUT_S)
 
 
 if __name__ == "__main__":

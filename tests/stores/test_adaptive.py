@@ -66,7 +66,7 @@ async def test_a_put_of_the_wal_does_not_wait_for_segments() -> None:
     await asyncio.gather(*segments)
 
 
-async def test_a_put_of_the_wal_does_not_wait_out_the_pause_that_segments_were_asked_for() -> None:
+async def test_a_put_of_the_wal_does_not_wait_out_the_pause_of_segments() -> None:
     clock = ManualClock()
     bucket = SlowSegments(clock)
     bucket.complains = True
@@ -244,7 +244,7 @@ async def test_a_cancelled_wait_leaves_the_lane_as_it_was() -> None:
     assert "running=0 limit=1 waiting=0" in repr(store)
 
 
-async def test_answers_about_keys_are_no_sign_of_load_and_neither_are_refusals() -> None:
+async def test_responses_about_keys_are_no_sign_of_load_and_neither_are_refusals() -> None:
     lane = RequestQueue("write", ConcurrencySettings(max_concurrent=8), ManualClock(), seeded_ids())
     for error in (ObjectExists("a"), Refused("no", where="s3://b", do="ask")):
         with pytest.raises(type(error)):

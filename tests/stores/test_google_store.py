@@ -99,7 +99,7 @@ async def test_an_agent_that_was_killed_finds_its_records_in_googles_bucket(
 
 
 @pytest.mark.parametrize("given", ["GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT_KEY"])
-async def test_a_service_accounts_key_signs_the_token_itself_and_asks_nobody_for_one(
+async def test_a_service_accounts_key_signs_the_token_itself_and_sends_no_request_for_one(
     real_s3: RealS3, location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
     """The client leaves `token_uri` alone, where nobody is: Google takes what the account signed."""
@@ -116,7 +116,7 @@ async def test_a_service_accounts_key_signs_the_token_itself_and_asks_nobody_for
     assert 0 < claims["exp"] - claims["iat"] <= 3600
 
 
-async def test_a_token_of_the_machine_is_used_while_it_lives_and_then_asked_for_anew(
+async def test_a_token_of_the_machine_is_used_while_it_lives_and_then_requested_anew(
     google: GoogleFront, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GCE_METADATA_HOST", google.host)

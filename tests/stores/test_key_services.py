@@ -84,37 +84,37 @@ class Server:
     def _seal(self, plain: bytes) -> str:
         return base64.b64encode(self.keys[self.version].encrypt(bytes(12), plain, None)).decode()
 
-    def _vault(self, path: str, headers: dict[str, str], asked: dict[str, str]) -> tuple[int, bytes]:
+    def _vault(self, path: str, headers: dict[str, str], requested: dict[str, str]) -> tuple[int, bytes]:
         if headers.get("x-vault-token") != TOKEN:
             return 403, b'{"errors":["permission denied"]}'
         if path == "/v1/transit/encrypt/records":
-            sealed = f"vault:{self.version}:{self._seal(base64.b64decode(asked['plaintext']))}"
+            sealed = f"vault:{self.version}:{self._seal(base64.b64decode(requested['plaintext']))}"
             return 200, json.dumps({"data": {"ciphertext": sealed}}).encode()
-        _, version, sealed = asked["ciphertext"].split(":")
+        _, version, sealed = requested["ciphertext"].split(":")
         if version not in self.keys:
             return 400, b'{"errors":["ciphertext or signature version is disallowed by policy (too old)"]}'
         plain = self.keys[version].decrypt(bytes(12), base64.b64decode(sealed), None)
         return 200, json.dumps({"data": {"plaintext": base64.b64encode(plain).decode()}}).encode()
 
-    def _aws(self, headers: dict[str, str], asked: dict[str, Any]) -> tuple[int, bytes]:
-        if asked["EncryptionContext"] != {"streamhouse": "data key"}:
+    def _aws(self, headers: dict[str, str], requested: dict[str, Any]) -> tuple[int, bytes]:
+        if requested["EncryptionContext"] != {"streamhouse": "data key"}:
             return 400, b'{"__type":"InvalidCiphertextException"}'
         if headers["x-amz-target"] == "TrentService.Encrypt":
             return 200, json.dumps(
-                {"KeyId": ARN, "CiphertextBlob": self._seal(base64.b64decode(asked["Plaintext"]))}
+                {"KeyId": ARN, "CiphertextBlob": self._seal(base64.b64decode(requested["Plaintext"]))}
             ).encode()
-        plain = self.keys["v1"].decrypt(bytes(12), base64.b64decode(asked["CiphertextBlob"]), None)
+        plain = self.keys["v1"].decrypt(bytes(12), base64.b64decode(requested["CiphertextBlob"]), None)
         return 200, json.dumps({"KeyId": ARN, "Plaintext": base64.b64encode(plain).decode()}).encode()
 
-    def _google(self, path: str, asked: dict[str, str]) -> tuple[int, bytes]:
+    def _google(self, path: str, requested: dict[str, str]) -> tuple[int, bytes]:
         if path == f"/v1/{GOOGLE_KEY}:encrypt":
-            sealed = f"{self.version}:{self._seal(base64.b64decode(asked['plaintext']))}"
+            sealed = f"{self.version}:{self._seal(base64.b64decode(requested['plaintext']))}"
             body = {
                 "name": f"{GOOGLE_KEY}/cryptoKeyVersions/{self.version[1:]}",
                 "ciphertext": base64.b64encode(sealed.encode()).decode(),
             }
             return 200, json.dumps(body).encode()
-        version, _, sealed = base64.b64decode(asked["ciphertext"]).decode().partition(":")
+        version, _, sealed = base64.b64decode(requested["ciphertext"]).decode().partition(":")
         plain = self.keys[version].decrypt(bytes(12), base64.b64decode(sealed), None)
         return 200, json.dumps({"plaintext": base64.b64encode(plain).decode()}).encode()
 

@@ -174,7 +174,7 @@ async def test_a_large_put_is_compared_in_pieces(clock: ManualClock) -> None:
 
 
 @pytest.mark.parametrize("theirs", [b"their bytes", b"longer than ours by far", b""])
-async def test_somebody_elses_object_is_never_taken_for_our_own(clock: ManualClock, theirs: bytes) -> None:
+async def test_another_writers_object_is_never_taken_for_our_own(clock: ManualClock, theirs: bytes) -> None:
     inner = FaultyStore(clock)
     await inner.put_new("a/1", [theirs])
     inner.script = ["before"]

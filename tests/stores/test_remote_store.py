@@ -57,7 +57,7 @@ class TestScriptedServer(ObjectStoreContract):
     async def store(self, server: FakeS3) -> ObjectStore:
         return bare(server)
 
-    async def test_head_tells_size_and_time(self, store: ObjectStore, clock: object) -> None:
+    async def test_head_shows_size_and_time(self, store: ObjectStore, clock: object) -> None:
         await store.put_new("a/1", [b"12345"])
         meta = await store.head("a/1")
         assert (meta.key, meta.size_bytes, meta.modified_at_ms) == ("a/1", 5, 1_700_000_000_000)
@@ -81,7 +81,7 @@ class TestWithoutSuffixRanges(ObjectStoreContract):
         )
         return RemoteObjectStore(client, QUICK, SystemClock(), location="az://bucket", has_suffixes=False)
 
-    async def test_head_tells_size_and_time(self, store: ObjectStore, clock: object) -> None:
+    async def test_head_shows_size_and_time(self, store: ObjectStore, clock: object) -> None:
         await store.put_new("a/1", [b"12345"])
         assert (await store.head("a/1")).size_bytes == 5
 
@@ -135,7 +135,7 @@ async def test_a_create_that_was_not_taken_is_tried_again(server: FakeS3) -> Non
     assert server.objects == {"a/1": b"x"}
 
 
-async def test_after_a_conflict_somebody_elses_object_is_not_taken_for_ours(server: FakeS3) -> None:
+async def test_after_a_conflict_another_writers_object_is_not_taken_for_ours(server: FakeS3) -> None:
     server.script("PUT", "409-stored")
     with pytest.raises(ObjectExists):
         await opened(server).put_new("a/1", [b"ours"])
@@ -160,7 +160,7 @@ async def test_a_create_that_lands_after_its_deadline_is_still_our_own(server: F
     assert server.count("PUT") == 3
 
 
-async def test_somebody_elses_object_is_found_out_after_a_lost_connection(server: FakeS3) -> None:
+async def test_another_writers_object_is_found_out_after_a_lost_connection(server: FakeS3) -> None:
     server.objects["a/1"] = b"theirs"
     server.script("PUT", "drop")
     with pytest.raises(ObjectExists):
@@ -453,7 +453,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_process_that_ends_upon_its_last_answer_is_not_aborted(server: FakeS3) -> None:
+async def test_a_process_that_ends_upon_its_last_response_is_not_aborted(server: FakeS3) -> None:
     """Several: only now and then a thread of the client is at the one place where Python's end would abort it."""
     environ = {**os.environ, **server.environment}
     ending = [
@@ -472,7 +472,7 @@ class TestGoogleEmulator(ObjectStoreContract):
     async def store(self, server: FakeS3) -> ObjectStore:
         return open_remote("gs://bucket/x", QUICK, SystemClock(), {"STORAGE_EMULATOR_HOST": server.endpoint})
 
-    async def test_head_tells_size_and_time(self, store: ObjectStore, clock: object) -> None:
+    async def test_head_shows_size_and_time(self, store: ObjectStore, clock: object) -> None:
         await store.put_new("a/1", [b"12345"])
         meta = await store.head("a/1")
         assert (meta.key, meta.size_bytes, meta.modified_at_ms) == ("a/1", 5, 1_700_000_000_000)

@@ -196,7 +196,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     raise _Cut
 
 
-async def test_creates_whose_replies_are_lost_are_neither_lost_nor_taken_for_somebody_elses(
+async def test_creates_whose_replies_are_lost_are_neither_lost_nor_taken_for_another_users(
     real_s3: RealS3, location: str
 ) -> None:
     async with LossyProxy(real_s3.port, every=5) as proxy:

@@ -216,7 +216,7 @@ async def test_memory_urls_open_and_slashes_do_not_matter(tmp_path: Path, clock:
     assert (tmp_path / "with space.db").exists()
 
 
-async def test_a_lock_held_by_somebody_else_is_unavailable_and_passes(tmp_path: Path, clock: ManualClock) -> None:
+async def test_a_lock_held_by_another_process_is_unavailable_and_passes(tmp_path: Path, clock: ManualClock) -> None:
     path = tmp_path / "metadata.db"
     store = await SqliteMetadataStore(str(path), clock=clock, settings=SqliteSettings(timeout_s=1.0)).open()
     rival = sqlite3.connect(path, isolation_level=None)
@@ -311,7 +311,7 @@ async def test_calls_after_closing_are_unavailable_and_closing_twice_is_no_error
         await store.topics()
 
 
-async def test_what_was_committed_is_told_even_if_its_caller_has_given_up(clock: ManualClock) -> None:
+async def test_what_was_committed_is_reported_even_if_its_caller_has_given_up(clock: ManualClock) -> None:
     store = await SqliteMetadataStore(":memory:", clock=clock).open()
     ear, under_way, go_on = await listening(store), Event(), Event()
 

@@ -100,7 +100,7 @@ async def test_an_authority_in_ssl_cert_file_is_trusted_for_azure(
             await check_store(opened("az://container/tls"), Ids())
 
 
-async def test_a_certificate_for_another_name_or_of_another_time_is_told_apart(
+async def test_a_certificate_for_another_name_or_of_another_time_is_distinguished(
     real_s3: RealS3, authority: Authority
 ) -> None:
     for server, said in (

@@ -27,7 +27,7 @@ class OidcProvider:
     def __init__(self, folder: Path) -> None:
         self.ca = folder / "provider-ca.pem"
         self.origin = ""
-        self.asked: list[dict[str, str]] = []
+        self.requested: list[dict[str, str]] = []
         """Queries of the authorization endpoint."""
         self.exchanged: list[dict[str, str]] = []
         """Forms of the token endpoint."""
@@ -50,12 +50,12 @@ class OidcProvider:
 
     def authorize(self, query: dict[str, str]) -> str:
         """Where the browser goes next: the user is logged in here already, and agrees."""
-        self.asked.append(query)
+        self.requested.append(query)
         back = {"state": query["state"]}
         if self.error:
             back["error"] = self.error
         else:
-            back["code"] = code = f"code-{len(self.asked)}"
+            back["code"] = code = f"code-{len(self.requested)}"
             self._codes[code] = query
         return f"{query['redirect_uri']}?{urlencode(back)}"
 

@@ -77,7 +77,7 @@ def test_figures_are_taken_from_the_end_of_the_logs() -> None:
     assert felt([logs["chaos-stores"], logs["chaos-clocks"]]) == [("SIGKILL of an agent", 11.0)]
 
 
-def test_the_page_tells_failures_and_what_was_not_run() -> None:
+def test_the_page_shows_failures_and_what_was_not_run() -> None:
     run = NightlyRun(
         results=[result("lint"), result("fuzz", "exit code 1")], seed=42, logs={"fuzz": "a <frame> broke it\n"}
     )

@@ -53,7 +53,7 @@ def test_an_override_may_also_allow_more() -> None:
     assert [why(door.admit(FAR, limits, now)) for now in range(0, 60, 10)] == [None] * 5 + ["connections_per_ip"]
 
 
-def test_whoever_connects_too_often_waits_longer_each_time_and_is_refused_in_the_end() -> None:
+def test_a_client_that_connects_too_often_waits_longer_each_time_and_is_refused_in_the_end() -> None:
     limits = msgspec.structs.replace(LIMITS, max_connections=100, max_connections_per_ip=100, connections_per_s=100)
     door = admission(limits)
     waits = [door.admit(FAR, limits, 0.0) for _ in range(12)]
@@ -124,6 +124,6 @@ def test_overrides_are_addresses_and_numbers() -> None:
 
 
 @pytest.mark.parametrize("text", ["localhost:5", "10.0.0.7", "10.0.0.7:x", "10.0.0.7:0"])
-def test_an_override_that_is_none_is_told_with_its_setting(text: str) -> None:
+def test_an_override_that_is_none_is_reported_with_its_setting(text: str) -> None:
     with pytest.raises(Misconfigured, match=r"^http\.max_connections_per_ip_overrides must be ADDRESS:LIMIT"):
         parse_overrides(text, section="http")

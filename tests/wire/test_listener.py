@@ -28,18 +28,18 @@ def listen() -> Iterator[Listen]:
         each.close()
 
 
-def test_a_listener_on_one_address_is_told_as_it_is(listen: Listen) -> None:
+def test_a_listener_on_one_address_is_reported_as_it_is(listen: Listen) -> None:
     listener = listen("127.0.0.1")
     assert advertised(None, listener, setting="kafka.advertise") == listener.getsockname()
 
 
-def test_an_address_that_was_given_is_the_one_that_is_told(listen: Listen) -> None:
+def test_an_address_that_was_given_is_the_one_that_is_reported(listen: Listen) -> None:
     result = Address("agent-7.example", 9092)
     assert advertised(result, listen("0.0.0.0"), setting="kafka.advertise") == result
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_an_agent_that_listens_everywhere_must_be_told_who_it_is(listen: Listen, host: str) -> None:
+def test_an_agent_that_listens_everywhere_needs_an_advertised_address(listen: Listen, host: str) -> None:
     try:
         listener = listen(host)
     except (OSError, Misconfigured):
@@ -49,9 +49,9 @@ def test_an_agent_that_listens_everywhere_must_be_told_who_it_is(listen: Listen,
 
 
 @pytest.mark.parametrize("told", [Address("0.0.0.0", 9092), Address("::", 9092), Address("10.0.0.5", 0)])
-def test_an_address_that_leads_nowhere_is_not_told(listen: Listen, told: Address) -> None:
+def test_an_address_that_leads_nowhere_is_not_reported(listen: Listen, reported: Address) -> None:
     with pytest.raises(Misconfigured, match="clients can't connect to"):
-        advertised(told, listen("127.0.0.1"), setting="kafka.advertise")
+        advertised(reported, listen("127.0.0.1"), setting="kafka.advertise")
 
 
 async def test_nothing_that_is_sent_waits_for_an_acknowledgement(listen: Listen) -> None:

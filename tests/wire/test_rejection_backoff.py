@@ -32,7 +32,7 @@ def test_a_second_of_refusals_is_free_and_then_each_takes_longer_up_to_the_limit
 
 
 @pytest.mark.parametrize("pause_s", [0.1, 0.5, 3.0])
-def test_whoever_waits_between_tries_is_never_held_back(pause_s: float) -> None:
+def test_a_caller_that_waits_between_tries_is_never_held_back(pause_s: float) -> None:
     delays, _ = ask(a_few(), times=1000, pause_s=pause_s)
     assert set(delays) == {0.0}
 
@@ -57,9 +57,9 @@ def test_a_client_that_always_has_many_requests_under_way_is_held_back_as_well()
     now, delays = 100.0, []
     for _ in range(20):
         delays.append(failures.delay_s("a", received_at=now, now=now + RTT_S))
-        told_at = now + RTT_S + delays[-1]
-        assert {failures.delay_s("a", received_at=now, now=told_at + n * 1e-6) for n in range(63)} == {0.0}
-        now = told_at + RTT_S
+        reported_at = now + RTT_S + delays[-1]
+        assert {failures.delay_s("a", received_at=now, now=reported_at + n * 1e-6) for n in range(63)} == {0.0}
+        now = reported_at + RTT_S
     assert delays[0] == 0.0
     assert delays[-1] == 0.5
 

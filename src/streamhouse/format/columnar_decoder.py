@@ -113,7 +113,7 @@ class Columns(NamedTuple):
 class ColumnsRead(NamedTuple):
     """The columns, or None and the error in a record of a payload."""
 
-    flaw: FieldError
+    field_error: FieldError
     payload: int
     record: int
     columns: Columns | None
@@ -152,7 +152,7 @@ def _read_columns(payloads: Sequence[Payload], selection: Selection) -> Columns:
     except OverflowError as error:
         raise InvalidRecord(f"records are too large for columns; why={error}") from None
     if read.columns is None:
-        raise malformed(read.flaw, read.record)
+        raise malformed(read.field_error, read.record)
     return read.columns
 
 
@@ -183,11 +183,11 @@ def _may_hold(header: BatchHeader, bounds: Bounds) -> bool:
 
 
 def columns_in_c(payloads: Sequence[Payload], selection: Selection) -> ColumnsRead:
-    flaw, payload, record, rows, counts, buffers = _records.columns(
+    field_error, payload, record, rows, counts, buffers = _records.columns(
         tuple(payloads), selection.columns, *selection.bounds
     )
-    if flaw:
-        return ColumnsRead(FieldError(flaw), payload, record, None)
+    if field_error:
+        return ColumnsRead(FieldError(field_error), payload, record, None)
     offset, timestamp_ms, timestamp_type, *rest = buffers
     null_keys, null_values, headers, null_header_values = counts
     key = _binary(rows, null_keys, rest[0:3])
@@ -213,9 +213,11 @@ def columns_in_python(payloads: Sequence[Payload], selection: Selection) -> Colu
     types: list[int] = []
     at = 0
     for index, (payload, count, base_offset, base_ms, append_ms) in enumerate(payloads):
-        flaw, at, decoded, _ = decode_in_python(payload, count, Origin(base_offset, base_ms, append_ms), _MIN_LONG)
-        if flaw:
-            return ColumnsRead(flaw, index, at, None)
+        field_error, at, decoded, _ = decode_in_python(
+            payload, count, Origin(base_offset, base_ms, append_ms), _MIN_LONG
+        )
+        if field_error:
+            return ColumnsRead(field_error, index, at, None)
         chosen = [r for r in decoded if first <= r.offset <= last and earliest <= r.timestamp_ms <= latest]
         records += chosen
         types += [CREATE_TIME if append_ms is None else LOG_APPEND_TIME] * len(chosen)

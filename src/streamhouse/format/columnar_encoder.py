@@ -31,7 +31,7 @@ _MAX_LONG: Final = 2**63 - 1
 _MAX_FIELDS: Final = 2**31 - 1 - 32
 _LOG_APPEND_TIME: Final = 0x08
 
-_FLAW_TEXTS: Final = {
+_FIELD_ERROR_TEXTS: Final = {
     FieldError.KEY: "the column of keys is damaged",
     FieldError.VALUE: "the column of values is damaged",
     FieldError.HEADER_COUNT: "the column of headers is damaged",
@@ -99,7 +99,7 @@ class ColumnBatch(NamedTuple):
 class EncodedColumns(NamedTuple):
     """Batches by partition, with the rows in their order; or no batches and the error in a row."""
 
-    flaw: FieldError
+    field_error: FieldError
     row: int
     batches: list[ColumnBatch]
 
@@ -121,13 +121,13 @@ def encode_columns(
     `InvalidRecord`.
     """
     encode = encode_columns_in_c if IS_COMPILED else encode_columns_in_python
-    flaw, row, batches = encode(columns, partitions, count, now_ms, batch_bytes - HEADER_BYTES)
-    if flaw:
-        raise InvalidRecord(f"no batch can hold a row; row={row} why={_FLAW_TEXTS[flaw]}", records=[row])
+    field_error, row, batches = encode(columns, partitions, count, now_ms, batch_bytes - HEADER_BYTES)
+    if field_error:
+        raise InvalidRecord(f"no batch can hold a row; row={row} why={_FIELD_ERROR_TEXTS[field_error]}", records=[row])
     return batches
 
 
-def finished(made: ColumnBatch, *, codec: Codec, base_offset: int, append_time_ms: int | None = None) -> bytearray:
+def finished(encoded: ColumnBatch, *, codec: Codec, base_offset: int, append_time_ms: int | None = None) -> bytearray:
     """The batch as stored: compressed, with header and checksum; an append time replaces the timestamps of all
     records."""
     attributes = int(codec) if append_time_ms is None else codec | _LOG_APPEND_TIME
@@ -138,18 +138,18 @@ def finished(made: ColumnBatch, *, codec: Codec, base_offset: int, append_time_m
         magic=2,
         crc=0,
         attributes=attributes,
-        last_offset_delta=made.records - 1,
-        base_timestamp_ms=made.base_timestamp_ms,
-        max_timestamp_ms=made.max_timestamp_ms if append_time_ms is None else append_time_ms,
+        last_offset_delta=encoded.records - 1,
+        base_timestamp_ms=encoded.base_timestamp_ms,
+        max_timestamp_ms=encoded.max_timestamp_ms if append_time_ms is None else append_time_ms,
         producer_id=-1,
         producer_epoch=-1,
         base_sequence=-1,
-        record_count=made.records,
+        record_count=encoded.records,
     )
     if codec == Codec.NONE:
-        write_header(made.batch, header)
-        return made.batch
-    return pack_batch(header, compress(codec, memoryview(made.batch)[HEADER_BYTES:]))
+        write_header(encoded.batch, header)
+        return encoded.batch
+    return pack_batch(header, compress(codec, memoryview(encoded.batch)[HEADER_BYTES:]))
 
 
 def partition_rows_in_c(
@@ -162,10 +162,10 @@ def partition_rows_in_c(
 def encode_columns_in_c(
     columns: RecordColumns, partitions: Buffer, count: int, now_ms: int, payload_bytes: int
 ) -> EncodedColumns:
-    flaw, row, batches = _records.encode_columns(
+    field_error, row, batches = _records.encode_columns(
         columns.rows, columns[1:], partitions, count, now_ms, payload_bytes, HEADER_BYTES
     )
-    return EncodedColumns(FieldError(flaw), row, [ColumnBatch(*batch) for batch in batches])
+    return EncodedColumns(FieldError(field_error), row, [ColumnBatch(*batch) for batch in batches])
 
 
 # --- the fallback in Python, and the oracle for tests of the C extension ---------------------------------------------
@@ -174,8 +174,8 @@ def encode_columns_in_c(
 class _Scanned(Exception):
     """An invalid field; never leaves this module."""
 
-    def __init__(self, flaw: FieldError) -> None:
-        self.flaw = flaw
+    def __init__(self, field_error: FieldError) -> None:
+        self.field_error = field_error
 
 
 def partition_rows_in_python(
@@ -208,21 +208,21 @@ def encode_columns_in_python(
     chosen = _ints(partitions)[: columns.rows]
     if len(chosen) < columns.rows or not all(0 <= number < count for number in chosen):
         raise ValueError("a row's partition is out of range")
-    made: list[ColumnBatch] = []
+    encoded: list[ColumnBatch] = []
     for row in sorted(range(columns.rows), key=chosen.__getitem__):
-        is_new = not made or made[-1].partition != chosen[row]
+        is_new = not encoded or encoded[-1].partition != chosen[row]
         try:
             fields, own_ms = _fields(columns, row), _number(columns.timestamp_ms, row, "q")
         except _Scanned as invalid:
-            return EncodedColumns(invalid.flaw, row, [])
+            return EncodedColumns(invalid.field_error, row, [])
         timestamp_ms = now_ms if own_ms is None else own_ms
-        if is_new or not _fits(made[-1], fields, timestamp_ms, payload_bytes):
-            made.append(ColumnBatch(chosen[row], 0, timestamp_ms, timestamp_ms, bytearray(HEADER_BYTES)))
-        last = made[-1]
+        if is_new or not _fits(encoded[-1], fields, timestamp_ms, payload_bytes):
+            encoded.append(ColumnBatch(chosen[row], 0, timestamp_ms, timestamp_ms, bytearray(HEADER_BYTES)))
+        last = encoded[-1]
         last.batch.extend(_record(last, fields, timestamp_ms))
         latest_ms = max(last.max_timestamp_ms, timestamp_ms)
-        made[-1] = last._replace(records=last.records + 1, max_timestamp_ms=latest_ms)
-    return EncodedColumns(FieldError.NONE, columns.rows, made)
+        encoded[-1] = last._replace(records=last.records + 1, max_timestamp_ms=latest_ms)
+    return EncodedColumns(FieldError.NONE, columns.rows, encoded)
 
 
 def _fits(batch: ColumnBatch, fields: bytearray, timestamp_ms: int, payload_bytes: int) -> bool:
@@ -278,12 +278,12 @@ def _rows(column: BytesColumn) -> int:
     return max(0, len(_ints(column.offsets)) - column.first - 1)
 
 
-def _field(column: BytesColumn | None, row: int, flaw: FieldError) -> bytes | None:
+def _field(column: BytesColumn | None, row: int, field_error: FieldError) -> bytes | None:
     if column is None or not _is_valid(column.validity, column.first + row):
         return None
     start, end = _ints(column.offsets)[column.first + row : column.first + row + 2]
     if not 0 <= start <= end <= len(column.data):
-        raise _Scanned(flaw)
+        raise _Scanned(field_error)
     return bytes(column.data[start:end])
 
 

@@ -50,7 +50,7 @@ class Keys(NamedTuple):
 class KeysRead(NamedTuple):
     """The keys up to the first invalid record, its error and its index."""
 
-    flaw: FieldError
+    field_error: FieldError
     record: int
     keys: Keys
 
@@ -66,32 +66,32 @@ def key_hash(key: Buffer) -> KeyHash:
 def read_keys(payload: Buffer, header: BatchHeader) -> Keys:
     """The keys of a batch's decompressed records; raises `CorruptBatch` if they are malformed."""
     read = keys_in_c if IS_COMPILED else keys_in_python
-    flaw, record, keys = read(payload, header.record_count, header.base_offset)
-    if flaw:
-        raise malformed(flaw, record)
+    field_error, record, keys = read(payload, header.record_count, header.base_offset)
+    if field_error:
+        raise malformed(field_error, record)
     return keys
 
 
 def keys_in_c(payload: Buffer, count: int, base_offset: int) -> KeysRead:
-    flaw, record, *columns = _records.key_hashes(payload, count, base_offset)
-    return KeysRead(FieldError(flaw), record, Keys(*columns))
+    field_error, record, *columns = _records.key_hashes(payload, count, base_offset)
+    return KeysRead(FieldError(field_error), record, Keys(*columns))
 
 
 def keys_in_python(payload: Buffer, count: int, base_offset: int) -> KeysRead:
     """The same in plain Python: the fallback, and the oracle for the one in C."""
-    flaw, layouts = record_positions_in_python(payload, count)
+    field_error, layouts = record_positions_in_python(payload, count)
     view = memoryview(payload)
     hashes, tombstones, offsets = bytearray(), bytearray(), array("q")
     for record, (*_, offset_delta, key, key_length, value_length) in enumerate(layouts):
         offset = base_offset + offset_delta
         if not _MIN_LONG <= offset <= _MAX_LONG:
-            flaw, layouts = FieldError.RANGE, layouts[:record]
+            field_error, layouts = FieldError.RANGE, layouts[:record]
             break
         if key_length >= 0:
             hashes += key_hash(view[key : key + key_length])
             tombstones.append(value_length < 0)
             offsets.append(offset)
-    return KeysRead(flaw, len(layouts), Keys(hashes, bytearray(offsets.tobytes()), tombstones))
+    return KeysRead(field_error, len(layouts), Keys(hashes, bytearray(offsets.tobytes()), tombstones))
 
 
 try:
@@ -118,7 +118,7 @@ class RecordFilter(NamedTuple):
 class FilteredRecords(NamedTuple):
     """The retained records of a payload; `records` is None if none are retained, or all of them unchanged."""
 
-    flaw: FieldError
+    field_error: FieldError
     record: int
     kept: int
     latest_delta: int
@@ -135,29 +135,29 @@ def filter_records(payload: Buffer, header: BatchHeader, rules: RecordFilter) ->
     """Filter a batch's decompressed records; raises `CorruptBatch` if they are malformed."""
     implementation = filter_in_c if IS_COMPILED else filter_in_python
     result = implementation(payload, header.record_count, header.base_offset, rules)
-    if result.flaw:
-        raise malformed(result.flaw, result.record)
+    if result.field_error:
+        raise malformed(result.field_error, result.record)
     return result
 
 
 def shift_timestamps(payload: Buffer, header: BatchHeader, *, by_ms: int) -> bytes:
     """Add `by_ms` to the timestamp deltas of all records; in Python, so only for batches of few records."""
-    flaw, layouts = record_positions_in_python(payload, header.record_count)
-    if flaw:
-        raise malformed(flaw, len(layouts))
+    field_error, layouts = record_positions_in_python(payload, header.record_count)
+    if field_error:
+        raise malformed(field_error, len(layouts))
     return _shift_timestamps(memoryview(payload), layouts, by_ms=by_ms)
 
 
 def filter_in_c(payload: Buffer, count: int, base_offset: int, rules: RecordFilter) -> FilteredRecords:
-    flaw, record, kept, latest, is_retimed, records = _records.filter(payload, count, base_offset, *rules)
-    return FilteredRecords(FieldError(flaw), record, kept, latest, bool(is_retimed), records)
+    field_error, record, kept, latest, is_retimed, records = _records.filter(payload, count, base_offset, *rules)
+    return FilteredRecords(FieldError(field_error), record, kept, latest, bool(is_retimed), records)
 
 
 def filter_in_python(payload: Buffer, count: int, base_offset: int, rules: RecordFilter) -> FilteredRecords:
     """The same in plain Python: the fallback, and the oracle for the one in C."""
-    flaw, layouts = record_positions_in_python(payload, count)
-    if flaw:
-        return FilteredRecords(flaw, len(layouts), 0, 0, False, None)
+    field_error, layouts = record_positions_in_python(payload, count)
+    if field_error:
+        return FilteredRecords(field_error, len(layouts), 0, 0, False, None)
     kept = _kept(layouts, base_offset, rules)
     is_retimed = rules.retime_by is not None and any(layout[8] < 0 for layout in kept)
     latest = max((layout[4] for layout in kept), default=0)

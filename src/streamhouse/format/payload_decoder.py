@@ -132,15 +132,15 @@ def _unflatten(
         levels = [child for node in levels for child in node.children]
         order += levels
     columns = list(decoded)
-    made: list[NodeColumn] = [_NOTHING] * len(order)
+    node_columns: list[NodeColumn] = [_NOTHING] * len(order)
     first = len(order)
     for index in range(len(order) - 1, -1, -1):
         count = len(order[index].children)
         first -= count
         column = columns[index]
-        children = tuple(made[first : first + count])
-        made[index] = _NOTHING._replace(children=children) if column is None else NodeColumn(*column, children)
-    return made[0]
+        children = tuple(node_columns[first : first + count])
+        node_columns[index] = _NOTHING._replace(children=children) if column is None else NodeColumn(*column, children)
+    return node_columns[0]
 
 
 def find_objects(values: Binary, states: bytearray) -> bytearray:

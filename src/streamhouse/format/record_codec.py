@@ -41,7 +41,7 @@ MAX_SCHEMA_IDS: Final = 2000
 class Encoded(NamedTuple):
     """Space for a header, then the records; or the error in the record at index `record`."""
 
-    flaw: FieldError
+    field_error: FieldError
     record: int
     batch: bytearray
     base_timestamp_ms: int
@@ -51,7 +51,7 @@ class Encoded(NamedTuple):
 class Decoded(NamedTuple):
     """The records before index `record`, which is at `position` and may be malformed."""
 
-    flaw: FieldError
+    field_error: FieldError
     record: int
     records: list[StoredRecord]
     position: int
@@ -76,7 +76,7 @@ ALL: Final = Part()
 class TimestampMatch(NamedTuple):
     """Offset and timestamp of the match, None if there is none; or the error in the record at index `record`."""
 
-    flaw: FieldError
+    field_error: FieldError
     record: int
     match: tuple[int, int] | None
 
@@ -102,7 +102,7 @@ class SchemaIds(NamedTuple):
 
 
 class ScannedIds(NamedTuple):
-    flaw: FieldError
+    field_error: FieldError
     record: int
     ids: SchemaIds
 
@@ -115,8 +115,8 @@ def encode(records: Sequence[NewRecord], now_ms: int, *, room_bytes: int) -> Enc
 
 
 def encode_in_c(records: Sequence[NewRecord], now_ms: int, room_bytes: int) -> Encoded:
-    flaw, index, batch, base_ms, max_ms = _records.encode(records, now_ms, room_bytes)
-    return Encoded(FieldError(flaw), index, batch, base_ms, max_ms)
+    field_error, index, batch, base_ms, max_ms = _records.encode(records, now_ms, room_bytes)
+    return Encoded(FieldError(field_error), index, batch, base_ms, max_ms)
 
 
 def encode_in_python(records: Sequence[NewRecord], now_ms: int, room_bytes: int) -> Encoded:
@@ -131,7 +131,7 @@ def encode_in_python(records: Sequence[NewRecord], now_ms: int, room_bytes: int)
                 base_ms = latest_ms = own_ms
             _append_record(batch, record, index, own_ms - base_ms)
         except InvalidRecordField as invalid:
-            return Encoded(invalid.flaw, index, bytearray(), 0, 0)
+            return Encoded(invalid.field_error, index, bytearray(), 0, 0)
         latest_ms = max(latest_ms, own_ms)
     return Encoded(FieldError.NONE, len(records), batch, base_ms, latest_ms)
 
@@ -144,8 +144,8 @@ def decode(payload: Buffer, count: int, origin: Origin, *, from_offset: int = 0,
 
 
 def decode_in_c(payload: Buffer, count: int, origin: Origin, from_offset: int, part: Part = ALL) -> Decoded:
-    flaw, record, records, position = _records.decode(payload, count, *origin, from_offset, StoredRecord, *part)
-    return Decoded(FieldError(flaw), record, records, position)
+    field_error, record, records, position = _records.decode(payload, count, *origin, from_offset, StoredRecord, *part)
+    return Decoded(FieldError(field_error), record, records, position)
 
 
 def decode_in_python(payload: Buffer, count: int, origin: Origin, from_offset: int, part: Part = ALL) -> Decoded:
@@ -159,7 +159,7 @@ def decode_in_python(payload: Buffer, count: int, origin: Origin, from_offset: i
             most = 0 if start is None else max_headers
             layout, offset, own_ms = _read_numbers(payload, position, origin, most)
         except InvalidRecordField as invalid:
-            return Decoded(invalid.flaw, index, records, position)
+            return Decoded(invalid.field_error, index, records, position)
         if start is None and offset >= from_offset:
             start = position
             continue
@@ -176,8 +176,8 @@ def find_time(payload: Buffer, count: int, origin: Origin, *, from_offset: int, 
 
 
 def find_time_in_c(payload: Buffer, count: int, origin: Origin, from_offset: int, timestamp_ms: int) -> TimestampMatch:
-    flaw, record, is_found, *match = _records.find_time(payload, count, *origin, from_offset, timestamp_ms)
-    return TimestampMatch(FieldError(flaw), record, (match[0], match[1]) if is_found else None)
+    field_error, record, is_found, *match = _records.find_time(payload, count, *origin, from_offset, timestamp_ms)
+    return TimestampMatch(FieldError(field_error), record, (match[0], match[1]) if is_found else None)
 
 
 def find_time_in_python(
@@ -188,7 +188,7 @@ def find_time_in_python(
         try:
             layout, offset, own_ms = _read_numbers(payload, position, origin)
         except InvalidRecordField as invalid:
-            return TimestampMatch(invalid.flaw, index, None)
+            return TimestampMatch(invalid.field_error, index, None)
         if offset >= from_offset and own_ms >= timestamp_ms:
             return TimestampMatch(FieldError.NONE, index, (offset, own_ms))
         position = layout[3]
@@ -201,8 +201,8 @@ def scan_schema_ids(payload: Buffer, count: int, *, of_key: bool) -> ScannedIds:
 
 
 def schema_ids_in_c(payload: Buffer, count: int, of_key: bool) -> ScannedIds:
-    flaw, record, ids, unframed, is_cut = _records.schema_ids(payload, count, of_key, MAX_SCHEMA_IDS)
-    return ScannedIds(FieldError(flaw), record, SchemaIds(ids, None if unframed < 0 else unframed, is_cut))
+    field_error, record, ids, unframed, is_cut = _records.schema_ids(payload, count, of_key, MAX_SCHEMA_IDS)
+    return ScannedIds(FieldError(field_error), record, SchemaIds(ids, None if unframed < 0 else unframed, is_cut))
 
 
 def schema_ids_in_python(payload: Buffer, count: int, of_key: bool) -> ScannedIds:
@@ -212,7 +212,7 @@ def schema_ids_in_python(payload: Buffer, count: int, of_key: bool) -> ScannedId
         try:
             layout = read_position(payload, position)
         except InvalidRecordField as invalid:
-            return ScannedIds(invalid.flaw, index, SchemaIds(ids, None))
+            return ScannedIds(invalid.field_error, index, SchemaIds(ids, None))
         position = layout[3]
         start, length = (layout[6], layout[7]) if of_key else _value_range(payload, layout)
         if length < 0:
@@ -223,8 +223,8 @@ def schema_ids_in_python(payload: Buffer, count: int, of_key: bool) -> ScannedId
         if len(ids) >= MAX_SCHEMA_IDS and schema_id not in ids:
             return ScannedIds(FieldError.NONE, index, SchemaIds(ids, None, is_cut=True))
         ids.setdefault(schema_id, index)
-    flaw = FieldError.NONE if position == len(payload) else FieldError.LEFT_OVER
-    return ScannedIds(flaw, max(count, 0), SchemaIds(ids, None))
+    field_error = FieldError.NONE if position == len(payload) else FieldError.LEFT_OVER
+    return ScannedIds(field_error, max(count, 0), SchemaIds(ids, None))
 
 
 # --- reading -----------------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ class FieldError(IntEnum):
 class ScanResult(NamedTuple):
     """The result of a scan. Timestamps and null keys cover all records only if there was no error."""
 
-    flaw: FieldError
+    field_error: FieldError
     record: int
     min_timestamp_delta: int
     max_timestamp_delta: int
@@ -91,8 +91,8 @@ because one is made per record."""
 class InvalidRecordField(Exception):
     """An invalid field; never leaves this package."""
 
-    def __init__(self, flaw: FieldError) -> None:
-        self.flaw = flaw
+    def __init__(self, field_error: FieldError) -> None:
+        self.field_error = field_error
 
 
 def scan(payload: Buffer, count: int, *, consecutive: bool = True, max_headers: int = 0) -> ScanResult:
@@ -106,8 +106,8 @@ def scan(payload: Buffer, count: int, *, consecutive: bool = True, max_headers: 
 
 
 def scan_in_c(payload: Buffer, count: int, consecutive: bool, max_headers: int = 0) -> ScanResult:
-    flaw, record, *facts = _records.walk(payload, count, consecutive, max_headers)
-    return _failed(FieldError(flaw), record) if flaw else ScanResult(FieldError.NONE, record, *facts)
+    field_error, record, *facts = _records.walk(payload, count, consecutive, max_headers)
+    return _failed(FieldError(field_error), record) if field_error else ScanResult(FieldError.NONE, record, *facts)
 
 
 def scan_in_python(payload: Buffer, count: int, consecutive: bool, max_headers: int = 0) -> ScanResult:
@@ -117,7 +117,7 @@ def scan_in_python(payload: Buffer, count: int, consecutive: bool, max_headers: 
         try:
             layout = read_position(payload, position, index if consecutive else None, max_headers)
         except InvalidRecordField as invalid:
-            return _failed(invalid.flaw, index)
+            return _failed(invalid.field_error, index)
         least = layout[4] if index == 0 else min(least, layout[4])
         most = layout[4] if index == 0 else max(most, layout[4])
         null_keys += layout[7] < 0
@@ -136,7 +136,7 @@ def record_positions_in_python(payload: Buffer, count: int) -> tuple[FieldError,
         try:
             layouts.append(read_position(payload, position))
         except InvalidRecordField as invalid:
-            return invalid.flaw, layouts
+            return invalid.field_error, layouts
         position = layouts[-1][3]
     return (FieldError.NONE if position == len(payload) else FieldError.LEFT_OVER), layouts
 
@@ -152,8 +152,8 @@ def read_position(payload: Buffer, position: int, expected: int | None = None, m
         raise InvalidRecordField(FieldError.NUMBER) from None
 
 
-def _failed(flaw: FieldError, index: int) -> ScanResult:
-    return ScanResult(flaw, index, 0, 0, 0)
+def _failed(field_error: FieldError, index: int) -> ScanResult:
+    return ScanResult(field_error, index, 0, 0, 0)
 
 
 def _scan_record(payload: Buffer, start: int, payload_end: int, expected: int | None, max_headers: int) -> RecordLayout:
@@ -165,9 +165,9 @@ def _scan_record(payload: Buffer, start: int, payload_end: int, expected: int | 
     offset_delta, position = read_varint(payload, rest, end)
     if expected is not None and offset_delta != expected:
         raise InvalidRecordField(FieldError.OFFSET)
-    key_length, position = _skip_field(payload, position, end, least=-1, flaw=FieldError.KEY)
+    key_length, position = _skip_field(payload, position, end, least=-1, field_error=FieldError.KEY)
     key = position - max(key_length, 0)
-    value_length, position = _skip_field(payload, position, end, least=-1, flaw=FieldError.VALUE)
+    value_length, position = _skip_field(payload, position, end, least=-1, field_error=FieldError.VALUE)
     if _skip_headers(payload, position, end, max_headers) != end:
         raise InvalidRecordField(FieldError.SIZE)
     return start, body, rest, end, timestamp_delta, offset_delta, key, key_length, value_length
@@ -180,13 +180,13 @@ def _skip_headers(payload: Buffer, position: int, end: int, most: int) -> int:
     if most and count > most:
         raise InvalidRecordField(FieldError.HEADERS)
     for _ in range(count):
-        _, position = _skip_field(payload, position, end, least=0, flaw=FieldError.HEADER)
-        _, position = _skip_field(payload, position, end, least=-1, flaw=FieldError.HEADER)
+        _, position = _skip_field(payload, position, end, least=0, field_error=FieldError.HEADER)
+        _, position = _skip_field(payload, position, end, least=-1, field_error=FieldError.HEADER)
     return position
 
 
-def _skip_field(payload: Buffer, position: int, end: int, *, least: int, flaw: FieldError) -> tuple[int, int]:
+def _skip_field(payload: Buffer, position: int, end: int, *, least: int, field_error: FieldError) -> tuple[int, int]:
     length, position = read_varint(payload, position, end)
     if not least <= length <= end - position:
-        raise InvalidRecordField(flaw)
+        raise InvalidRecordField(field_error)
     return length, position + max(length, 0)

@@ -49,13 +49,13 @@ _MIN_LONG: Final = -(2**63)
 _MAX_LONG: Final = 2**63 - 1
 _MAX_INT: Final = 2**31 - 1
 
-_NEW_FLAW_TEXTS: Final = {
+_NEW_FIELD_ERROR_TEXTS: Final = {
     FieldError.LENGTH: "a record is too large for any batch",
     FieldError.HEADER: "a header's name is not Unicode text",
     FieldError.RANGE: "its timestamp leaves 64 bits, or is too far from the first one's",
 }
 
-_FLAW_TEXTS: Final = {
+_FIELD_ERROR_TEXTS: Final = {
     FieldError.TOO_FEW: "fewer records than the header says",
     FieldError.LEFT_OVER: "more bytes than the records take",
     FieldError.NUMBER: "a number is cut off or too long",
@@ -113,8 +113,8 @@ def check_record_count(header: BatchHeader, max_records: int) -> None:
 def validate_payload(payload: Buffer, header: BatchHeader, *, max_headers: int) -> RecordsSummary:
     """Like `validate_records`, for decompressed records."""
     walked = scan(payload, header.record_count, max_headers=max_headers)
-    if walked.flaw:
-        raise _refused(walked.flaw, walked.record, max_headers)
+    if walked.field_error:
+        raise _refused(walked.field_error, walked.record, max_headers)
     if header.is_log_append_time:
         return RecordsSummary(header.max_timestamp_ms, header.max_timestamp_ms, walked.null_keys)
     earliest = header.base_timestamp_ms + walked.min_timestamp_delta
@@ -140,9 +140,11 @@ def encode_batch(
     """
     if not records:
         raise InvalidRecord("a batch needs a record; records=0")
-    flaw, index, batch, base_ms, max_ms = encode(records, now_ms, room_bytes=HEADER_BYTES)
-    if flaw:
-        raise InvalidRecord(f"no batch can hold a record; record={index} why={_NEW_FLAW_TEXTS[flaw]}", records=[index])
+    field_error, index, batch, base_ms, max_ms = encode(records, now_ms, room_bytes=HEADER_BYTES)
+    if field_error:
+        raise InvalidRecord(
+            f"no batch can hold a record; record={index} why={_NEW_FIELD_ERROR_TEXTS[field_error]}", records=[index]
+        )
     if codec != Codec.NONE:
         packed = compress(codec, memoryview(batch)[HEADER_BYTES:])
         batch = bytearray(HEADER_BYTES) + packed
@@ -191,9 +193,9 @@ def schema_ids(batch: Buffer, header: BatchHeader, *, limit_bytes: int, part: Li
 
 def schema_ids_in(payload: Buffer, header: BatchHeader, *, part: Literal["key", "value"]) -> SchemaIds:
     """Like `schema_ids`, for decompressed records."""
-    flaw, index, ids = scan_schema_ids(payload, header.record_count, of_key=part == "key")
-    if flaw:
-        raise _refused(flaw, index)
+    field_error, index, ids = scan_schema_ids(payload, header.record_count, of_key=part == "key")
+    if field_error:
+        raise _refused(field_error, index)
     return ids
 
 
@@ -235,11 +237,11 @@ def first_record_at(
         at_or_after = header.max_timestamp_ms >= timestamp_ms and from_offset < header.end
         return (max(header.base_offset, from_offset), header.max_timestamp_ms) if at_or_after else None
     payload = stored_payload(batch, header, limit_bytes)
-    flaw, index, match = find_time(
+    field_error, index, match = find_time(
         payload, header.record_count, _origin(header), from_offset=from_offset, timestamp_ms=timestamp_ms
     )
-    if flaw:
-        raise malformed(flaw, index)
+    if field_error:
+        raise malformed(field_error, index)
     return match
 
 
@@ -279,15 +281,15 @@ def stored_payload(batch: Buffer, header: BatchHeader, limit_bytes: int) -> Buff
     return decompress(header.codec, stored, limit_bytes=limit_bytes)
 
 
-def malformed(flaw: FieldError, index: int) -> CorruptBatch:
+def malformed(field_error: FieldError, index: int) -> CorruptBatch:
     """The error for a stored batch whose record `index` is malformed."""
-    return CorruptBatch(f"records are malformed; record={index} why={_FLAW_TEXTS[flaw]}")
+    return CorruptBatch(f"records are malformed; record={index} why={_FIELD_ERROR_TEXTS[field_error]}")
 
 
-def _refused(flaw: FieldError, index: int, max_headers: int = 0) -> InvalidRecord:
+def _refused(field_error: FieldError, index: int, max_headers: int = 0) -> InvalidRecord:
     """The error for a produced batch whose record `index` is malformed."""
-    limit = f" limit={max_headers}" if flaw is FieldError.HEADERS else ""
-    return InvalidRecord(f"records are malformed; record={index} why={_FLAW_TEXTS[flaw]}{limit}")
+    limit = f" limit={max_headers}" if field_error is FieldError.HEADERS else ""
+    return InvalidRecord(f"records are malformed; record={index} why={_FIELD_ERROR_TEXTS[field_error]}{limit}")
 
 
 def _origin(header: BatchHeader) -> Origin:
@@ -312,12 +314,12 @@ def _decoded_payload(
     index = position = 0
     while True:
         part = Part(position, index, CHUNK_RECORDS, CHUNK_BYTES, max_headers)
-        flaw, index, records, position = decode(payload, count, origin, from_offset=from_offset, part=part)
+        field_error, index, records, position = decode(payload, count, origin, from_offset=from_offset, part=part)
         yield from records
-        if flaw is FieldError.HEADERS:
+        if field_error is FieldError.HEADERS:
             raise InvalidRecord(f"a record has too many headers to be read; record={index} limit={max_headers}")
-        if flaw:
-            raise malformed(flaw, index)
+        if field_error:
+            raise malformed(field_error, index)
         if index >= count:
             return
 

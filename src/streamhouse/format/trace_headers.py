@@ -46,9 +46,9 @@ def _first_records(payload: Buffer, count: int) -> Iterator[StoredRecord]:
     index = position = 0
     while index < min(count, MAX_SEARCHED):
         part = Part(position, index, min(_RECORDS_AT_ONCE, MAX_SEARCHED - index), _BYTES_AT_ONCE)
-        flaw, index, records, position = decode(payload, count, _ORIGIN, from_offset=0, part=part)
+        field_error, index, records, position = decode(payload, count, _ORIGIN, from_offset=0, part=part)
         yield from records
-        if flaw:
+        if field_error:
             return
 
 

@@ -73,7 +73,7 @@ def test_every_default_of_topics_that_can_be_changed_reaches_the_topics() -> Non
             assert merge(Settings(), changed).topic_defaults == {setting.name: setting.default}
 
 
-def test_what_is_told_of_an_agent_is_a_setting_or_a_fact() -> None:
+def test_what_is_reported_of_an_agent_is_a_setting_or_a_fact() -> None:
     result = agent_configs(Settings(), node_id=1, advertised=Address("a", 1), store="s", changed=Overrides())
     assert {config.name for config in result} == (AGENT_SETTINGS.keys() | READ_ONLY) - {"cleanup.policy"}
     assert all(config.read_only for config in result if config.name in READ_ONLY)
@@ -96,7 +96,7 @@ async def test_a_change_that_makes_no_sense_is_refused_and_asks_the_store_for_no
     assert world.metadata.count("alter_broker_settings") == 0
 
 
-async def test_a_wrong_name_is_told_with_the_one_that_was_meant(world: World) -> None:
+async def test_a_wrong_name_is_reported_with_the_one_that_was_meant(world: World) -> None:
     broker = await world.start()
     with pytest.raises(InvalidConfig, match=r"did you mean log\.retention\.ms"):
         await alter(broker, with_(log_retention_msec="1"))
@@ -196,7 +196,7 @@ async def test_an_open_log_learns_what_another_agent_changed_of_its_topic(world:
     await produce(broker, batch(b"x" * 200), CLICKS)
 
 
-async def test_settings_are_not_asked_for_while_what_is_known_is_fresh(world: World) -> None:
+async def test_settings_are_not_requested_while_what_is_known_is_fresh(world: World) -> None:
     broker = await world.start_with()
     await produce(broker, batch(b"a"))
     calls_before = world.metadata.count("broker_settings")
@@ -287,7 +287,7 @@ async def test_topics_are_created_as_the_settings_in_force_say(world: World) -> 
         await broker.topic("clicks", create=True)
 
 
-async def test_an_answer_to_a_fetch_has_the_size_in_force(make_world: MakeWorld) -> None:
+async def test_a_response_to_a_fetch_has_the_size_in_force(make_world: MakeWorld) -> None:
     world = await make_world(fetch=FetchSettings(max_bytes=10_000_000))
     broker = await world.start_with()
     for _ in range(4):

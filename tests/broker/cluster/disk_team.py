@@ -121,10 +121,10 @@ class DiskTeam:
             if each.address == at:
                 data = memoryview(bytearray(batch))
                 topic = await each.up.catalog.find_by_id(partition.topic_id)
-                placed = await each.up.append(TopicPartition(topic.name, partition.partition), data)
-                await each.up.acknowledge(placed)
+                pending = await each.up.append(TopicPartition(topic.name, partition.partition), data)
+                await each.up.acknowledge(pending)
                 self.forwarded += 1
-                return placed.base_offset
+                return pending.base_offset
         raise Unavailable(f"nobody listens; address={at}")
 
     async def offset(

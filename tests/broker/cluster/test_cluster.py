@@ -63,9 +63,9 @@ class Team:
         """The agent that Metadata names."""
         topic = await self.agents[0].topic(name.topic)
         partition = PartitionId(topic.topic_id, name.partition)
-        told = {(await each.leaders([topic]))[partition].node_id for each in self.alive()}
-        assert len(told) == 1, f"agents disagree: {told}"
-        (node,) = told
+        reported = {(await each.leaders([topic]))[partition].node_id for each in self.alive()}
+        assert len(reported) == 1, f"agents disagree: {reported}"
+        (node,) = reported
         return next(each for each in reversed(self.agents) if each.node_id == node)
 
     async def led_by(self, broker: Broker) -> list[TopicPartition]:
@@ -119,7 +119,7 @@ async def test_agents_share_the_partitions_and_agree_about_who_leads_what(team: 
         assert (await team.leader(name)) is leader
 
 
-async def test_whoever_asks_the_wrong_agent_is_told_the_right_one(team: Team) -> None:
+async def test_a_client_of_the_wrong_agent_gets_the_right_one(team: Team) -> None:
     first, second = await team.join(), await team.join()
     await team.topic()
     (name, *_) = await team.led_by(second)
@@ -353,8 +353,8 @@ async def test_a_paused_agent_acknowledges_nothing_after_its_lease(team: Team) -
     (name, *_) = await team.led_by(first)
     await team.produce(name, b"a")
     resume = team.world.objects.hold("put_new")
-    placed = await first.append(name, batch(b"late"))
-    acked = asyncio.ensure_future(first.acknowledge(placed))
+    pending = await first.append(name, batch(b"late"))
+    acked = asyncio.ensure_future(first.acknowledge(pending))
     await settle()
     team.world.clock.skip(team.world.settings.lease.ttl_s + 1)  # nobody renewed anything meanwhile
     resume.set()
@@ -386,8 +386,8 @@ async def test_a_long_poll_is_sent_on_when_the_heartbeat_is_late_for_another_age
     team.world.metadata.refuse("renew_session", times=1000)
     await team.pass_time(team.world.settings.lease.usable_s + 0.2)
     assert polling.done()
-    (told,) = await polling
-    assert isinstance(told.error, LeaseLost)
+    (reported,) = await polling
+    assert isinstance(reported.error, LeaseLost)
 
 
 async def test_a_zombie_learns_of_its_death_from_the_seal(team: Team) -> None:
@@ -585,7 +585,7 @@ async def coordinators(team: Team, groups: Sequence[str]) -> set[Broker]:
     return set(found.values())
 
 
-async def test_groups_whose_lease_was_taken_without_an_answer_go_to_the_agent_that_should_coordinate_them(
+async def test_groups_whose_lease_was_taken_without_a_response_go_to_the_agent_that_should_coordinate_them(
     team: Team,
 ) -> None:
     first, groups = await team.join(), [f"readers-{number}" for number in range(20)]
@@ -636,7 +636,7 @@ async def test_successors_of_a_batch_that_was_refused_for_now_are_not_out_of_ord
         await broker.append(name, idempotent(b"5", sequence=5))
 
 
-async def test_whoever_dies_leaves_no_longer_log_than_can_be_read_in_the_time_for_taking_over(
+async def test_whichever_agent_dies_leaves_no_longer_log_than_can_be_read_in_the_time_for_taking_over(
     make_world: MakeWorld,
 ) -> None:
     never = FlushSettings(block_bytes=256, age_s=1e6)
@@ -657,6 +657,6 @@ async def test_a_cluster_at_rest_does_not_read_the_topics_again_and_again(team: 
     await team.join()
     await team.topic()
     await team.pass_time(5)
-    asked = team.world.metadata.count("topics")
+    requested = team.world.metadata.count("topics")
     await team.pass_time(30)
-    assert team.world.metadata.count("topics") == asked
+    assert team.world.metadata.count("topics") == requested

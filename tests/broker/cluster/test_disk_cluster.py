@@ -151,7 +151,7 @@ async def test_nobody_takes_over_before_the_disk_was_waited_for(team: DiskTeam) 
     assert second.up.dead_session_recovery.recovered.abandoned_sessions == 1
 
 
-async def test_whoever_takes_over_goes_on_above_all_that_was_reserved(team: DiskTeam) -> None:
+async def test_an_agent_that_takes_over_goes_on_above_all_that_was_reserved(team: DiskTeam) -> None:
     first, second, mine = await two_hosts(team)
     for name in mine:
         await team.produce(name, batch(b"a"))
@@ -230,9 +230,9 @@ async def test_a_consumer_that_had_read_in_the_gap_is_not_told_that_the_log_was_
     await die_and_be_succeeded(team, first)
     for _ in range(2):
         await team.produce(name, batch(b"later"))
-        told = await second.up.epoch_end(name, epoch)
-        assert told is not None
-        assert (told.offset, told.leader_epoch) == (AHEAD + 1, epoch)
+        reported = await second.up.epoch_end(name, epoch)
+        assert reported is not None
+        assert (reported.offset, reported.leader_epoch) == (AHEAD + 1, epoch)
         await current(second.up).flusher.flush_all()
 
 
@@ -377,7 +377,9 @@ async def test_the_log_stays_while_a_leader_refuses_and_nothing_overtakes(team: 
     assert first.logs_on_disk() == [first.session_id]
 
 
-async def test_whoever_dies_while_appending_again_begins_with_the_first_file_that_is_left(team: DiskTeam) -> None:
+async def test_whichever_agent_dies_while_appending_again_begins_with_the_first_file_that_is_left(
+    team: DiskTeam,
+) -> None:
     first, second, (name, *_) = await two_hosts(team)
     values = [b"%03d" % number + b"." * 200 for number in range(40)]
     for value in values:
@@ -440,7 +442,9 @@ async def test_a_zombie_that_wakes_before_it_is_given_up_goes_on_as_it_was(team:
 
 
 @pytest.mark.parametrize("seed", range(scaled(quick=1, nightly=40)))
-async def test_no_offset_comes_twice_and_nothing_acknowledged_is_lost_whoever_dies(team: DiskTeam, seed: int) -> None:
+async def test_no_offset_comes_twice_and_nothing_acknowledged_is_lost_whichever_agent_dies(
+    team: DiskTeam, seed: int
+) -> None:
     chance = random.Random(seed)
     for _ in range(3):
         await team.host()

@@ -98,10 +98,10 @@ def test_a_session_that_stays_dead_is_a_failure(session: Session, verdict: Check
 
 def test_a_disk_that_was_left_behind_is_named_until_it_comes_back() -> None:
     assert check_disks({}).verdict is CheckStatus.OK
-    told = check_disks({SessionId("s-1"): 3, SessionId("s-2"): 1})
-    assert told.verdict is CheckStatus.WARNING
-    assert "4 partitions" in told.text
-    assert "s-1, s-2" in told.text
+    reported = check_disks({SessionId("s-1"): 3, SessionId("s-2"): 1})
+    assert reported.verdict is CheckStatus.WARNING
+    assert "4 partitions" in reported.text
+    assert "s-1, s-2" in reported.text
 
 
 def test_a_metadata_store_can_be_deaf_or_slow() -> None:
@@ -118,7 +118,7 @@ def test_an_object_store_that_returns_other_bytes_is_a_failure() -> None:
     assert check_objects(latency_ms=1001, is_same=True).verdict is CheckStatus.WARNING
 
 
-def test_a_listing_that_was_cut_is_told_as_such() -> None:
+def test_a_listing_that_was_cut_is_reported_as_such() -> None:
     assert "(there are more)" in check_orphans(looked_at=10, more=True, orphans=[], overdue=0).text
     assert "10 or more" in check_pending_deletion(RetentionSettings(), overdue=10, more=True).text
 

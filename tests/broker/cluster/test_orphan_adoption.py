@@ -133,8 +133,8 @@ async def test_what_only_a_log_in_the_object_store_has_comes_back(stores: Stores
     await broker.start()
     task = world.run(broker)
     for value in (b"d", b"e"):
-        placed = await broker.append(ORDERS, batch(value))
-        acknowledging = asyncio.ensure_future(broker.acknowledge(placed))
+        pending = await broker.append(ORDERS, batch(value))
+        acknowledging = asyncio.ensure_future(broker.acknowledge(pending))
         await world.clock.advance(1)
         await acknowledging
     task.cancel()
@@ -270,8 +270,8 @@ async def test_producers_go_on_after_it_without_duplicates_and_with_ids_of_their
     await stores.use("empty", world.bucket)
     await recover(world)
     broker = await world.start()
-    placed = await produce(broker, idempotent(b"a", sequence=0, producer=producer))
-    assert (placed.base_offset, await values_of(broker)) == (0, {0: b"a"})
+    pending = await produce(broker, idempotent(b"a", sequence=0, producer=producer))
+    assert (pending.base_offset, await values_of(broker)) == (0, {0: b"a"})
     assert (await produce(broker, idempotent(b"b", sequence=1, producer=producer))).base_offset == 1
     assert await broker.allocate_producer_id() > producer
     assert broker.leader_epoch(ORDERS) > epoch

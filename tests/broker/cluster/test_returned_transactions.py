@@ -23,8 +23,8 @@ class Client:
     async def send(self, broker: Broker, at: TopicPartition, value: bytes) -> None:
         producer, epoch = self.identity
         data = idempotent(value, sequence=self.sequence, producer=producer, epoch=epoch, is_transactional=True)
-        placed = await broker.append(at, data, ProduceTransaction(self.name, enlists=True))
-        await broker.acknowledge(placed)
+        pending = await broker.append(at, data, ProduceTransaction(self.name, enlists=True))
+        await broker.acknowledge(pending)
         self.sequence += 1
 
     async def mark(self, broker: Broker, at: TopicPartition, *, commit: bool) -> None:
@@ -75,7 +75,7 @@ async def test_a_marker_in_the_same_log_says_what_counts(team: DiskTeam) -> None
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-async def test_what_the_next_leader_was_told_to_abort_stays_away(team: DiskTeam, is_known: bool) -> None:
+async def test_what_the_next_leader_was_asked_to_abort_stays_away(team: DiskTeam, is_known: bool) -> None:
     first, second, (name, *_) = await two_hosts(team)
     alice = await client(first.up)
     if is_known:  # its producer is in a snapshot, without a transaction
@@ -93,7 +93,7 @@ async def test_what_the_next_leader_was_told_to_abort_stays_away(team: DiskTeam,
     assert first.up.wal_reappend.waiting == 0
 
 
-async def test_what_the_next_leader_was_told_to_commit_comes_back(team: DiskTeam) -> None:
+async def test_what_the_next_leader_was_asked_to_commit_comes_back(team: DiskTeam) -> None:
     first, second, (name, *_) = await two_hosts(team)
     alice = await client(first.up)
     await alice.send(first.up, name, b"committed")

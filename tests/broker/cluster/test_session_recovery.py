@@ -131,7 +131,7 @@ async def test_a_recoverer_who_dies_half_way_leaves_it_to_the_next(world: World)
     assert len(await world.object_keys()) == 2  # one of them an orphan, under a name of its own
 
 
-async def test_a_recovery_that_was_finished_without_an_answer_is_not_done_twice(world: World) -> None:
+async def test_a_recovery_that_was_finished_without_a_response_is_not_done_twice(world: World) -> None:
     broker = await world.start_with()
     await produce(broker, batch(b"a"))
     world.kill()

@@ -82,8 +82,8 @@ async def crashed(world: ObjectWorld) -> tuple[SessionId, list[str]]:
     """Appends to two topics in turn, each in an object of its own, then a death."""
     broker = await world.start_with(ORDERS, CLICKS)
     for number in range(OBJECTS):
-        placed = await produce(broker, batch(b"value %d" % number), (ORDERS, CLICKS)[number % 2])
-        assert placed.base_offset == number // 2
+        pending = await produce(broker, batch(b"value %d" % number), (ORDERS, CLICKS)[number % 2])
+        assert pending.base_offset == number // 2
     session = current(broker).session.session_id
     world.kill()
     return session, await world.wal_objects(session)
@@ -353,7 +353,7 @@ async def test_a_bad_sector_costs_the_entry_in_it_and_no_other(world_on_disk: Wo
         assert (await produce(broker, batch(b"later"), name)).base_offset >= OBJECTS // 2
 
 
-async def test_whoever_dies_between_publishing_and_setting_aside_leaves_the_damaged_log_kept(
+async def test_whichever_agent_dies_between_publishing_and_setting_aside_leaves_the_damaged_log_kept(
     world_on_disk: World,
 ) -> None:
     world = world_on_disk

@@ -96,10 +96,10 @@ class Links:
         """Of "hold", "hold answer", "end": what doesn't arrive."""
         self.before_end: Callable[[], Awaitable[None]] | None = None
 
-    async def hold(self, at: Address, asked: FreezeRequest, *, timeout_s: float) -> Sequence[FrozenPartition]:
+    async def hold(self, at: Address, requested: FreezeRequest, *, timeout_s: float) -> Sequence[FrozenPartition]:
         if "hold" in self.lose or at not in self.brokers:
             raise Unavailable("nobody answers")
-        result = await self.brokers[at].freezes.hold(asked, timeout_s=timeout_s)
+        result = await self.brokers[at].freezes.hold(requested, timeout_s=timeout_s)
         if "hold answer" in self.lose:
             raise Unavailable("the answer was lost")
         return result

@@ -15,7 +15,7 @@ async def passing(barrier: AppendBarrier, name: str, passed: list[str]) -> None:
     passed.append(name)
 
 
-async def test_whoever_waited_goes_before_whoever_comes_later() -> None:
+async def test_a_caller_that_waited_goes_before_one_that_comes_later() -> None:
     barrier, passed = AppendBarrier(), list[str]()
     await barrier.shut()
     waiting = [asyncio.ensure_future(passing(barrier, name, passed)) for name in "abc"]
@@ -27,7 +27,7 @@ async def test_whoever_waited_goes_before_whoever_comes_later() -> None:
     assert barrier.is_open
 
 
-async def test_whoever_shuts_it_again_lets_those_through_who_waited() -> None:
+async def test_a_caller_that_shuts_it_again_lets_those_through_who_waited() -> None:
     barrier, passed = AppendBarrier(), list[str]()
     await barrier.shut()
     waiting = [asyncio.ensure_future(passing(barrier, name, passed)) for name in "abc"]

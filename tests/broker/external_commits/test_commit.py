@@ -113,7 +113,7 @@ async def test_the_same_commit_again_is_told_and_stores_nothing_twice(world: Wor
     assert await broker.commits.last(QUERY) == done
 
 
-async def test_epochs_only_grow_and_the_progress_of_the_last_is_told(world: World, broker: Broker) -> None:
+async def test_epochs_only_grow_and_the_progress_of_the_last_is_reported(world: World, broker: Broker) -> None:
     with pytest.raises(UnknownCommit):
         await broker.commits.last(QUERY)
     await commit(world, broker, await written(broker, world.bucket, {ORDERS: [b"x"]}, epoch=7, progress="7"))
@@ -382,7 +382,7 @@ async def test_a_hold_that_was_given_up_before_it_began_holds_nothing(world: Wor
     await until_done(world, hold(broker, "other"))
 
 
-async def test_a_transaction_without_an_answer_is_asked_for_again(world: World, broker: Broker) -> None:
+async def test_a_transaction_without_a_response_is_requested_again(world: World, broker: Broker) -> None:
     await produce(broker, batch(b"a"))
     before = broker.leader_epoch(ORDERS)
     world.metadata.lose_answer("commit_external_segments", times=2)
@@ -393,7 +393,7 @@ async def test_a_transaction_without_an_answer_is_asked_for_again(world: World, 
     assert await values_of(broker) == {0: b"a", 1: b"x", 2: b"b"}
 
 
-async def test_a_transaction_that_never_happens_is_told_as_such_and_nothing_is_assumed(
+async def test_a_transaction_that_never_happens_is_reported_as_such_and_nothing_is_assumed(
     world: World, broker: Broker
 ) -> None:
     await produce(broker, batch(b"a"))
@@ -430,7 +430,7 @@ async def test_two_queries_place_in_the_same_partitions_one_after_the_other(worl
     assert len({tuple(ranges(each)) for each in done}) == 6
 
 
-async def test_a_commit_whose_log_can_not_be_flushed_holds_nobody_for_ever(world: World, broker: Broker) -> None:
+async def test_a_commit_whose_log_can_not_be_flushed_holds_nobody_forever(world: World, broker: Broker) -> None:
     await produce(broker, batch(b"a"))
     world.objects.refuse("put_new", times=10_000)
     with pytest.raises(PartitionHeld):

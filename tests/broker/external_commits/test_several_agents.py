@@ -40,11 +40,11 @@ async def append(team: Team, name: TopicPartition, data: memoryview) -> int:
     for _ in range(300):
         leader = await team.leader(name)
         try:
-            placed = await team.done(produce(leader, memoryview(bytearray(data)), name))
+            pending = await team.done(produce(leader, memoryview(bytearray(data)), name))
         except Retriable:
             await team.pass_time(0.1)
         else:
-            return placed.base_offset
+            return pending.base_offset
     raise AssertionError(f"{name} could not be written")
 
 
@@ -123,7 +123,7 @@ async def test_a_coordinator_that_dies_behind_the_transaction_is_not_needed(team
         assert list(values.values()) == [b"before", *VALUES[name], b"after"]
 
 
-async def test_a_commit_that_is_told_again_can_be_read_at_whoever_tells_it(team: Team) -> None:
+async def test_a_repeated_commit_can_be_read_at_the_agent_that_responds(team: Team) -> None:
     """Also where the one that made it died before it told anybody, and no time has passed."""
     coordinator, *others = team.agents
     for name in NAMES:

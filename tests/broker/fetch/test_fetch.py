@@ -41,7 +41,7 @@ def offsets(found: FetchResult) -> list[int]:
     return [record.offset for record in records_of(found.records)]
 
 
-async def test_an_answer_has_the_partitions_in_the_order_asked_for_with_their_ends(broker: Broker) -> None:
+async def test_a_response_has_the_partitions_in_the_order_requested_with_their_ends(broker: Broker) -> None:
     await produce(broker, batch(b"a", b"b"), ORDERS)
     result = await poll(broker, at(0, CLICKS), at(1, ORDERS), at(0, ORDERS))
     assert [item.name for item in result] == [CLICKS, ORDERS, ORDERS]
@@ -49,7 +49,7 @@ async def test_an_answer_has_the_partitions_in_the_order_asked_for_with_their_en
     assert [(item.log_start, item.high_watermark) for item in result] == [(0, 0), (0, 2), (0, 2)]
 
 
-async def test_the_limit_of_a_partition_and_of_the_answer_both_hold(broker: Broker) -> None:
+async def test_the_limit_of_a_partition_and_of_the_response_both_hold(broker: Broker) -> None:
     size = len(batch(b"a"))
     for name in (ORDERS, CLICKS):
         for _ in range(3):
@@ -96,11 +96,11 @@ async def test_a_long_poll_wakes_when_the_high_watermark_moves_and_not_when_a_ba
 ) -> None:
     waiting = poll(broker, at(0, CLICKS), at(0, ORDERS))
     await settle()
-    placed = await broker.append(ORDERS, batch(b"a"))
-    log = placed.log
+    pending = await broker.append(ORDERS, batch(b"a"))
+    log = pending.log
     assert (log.high_watermark, log.next_offset) == (0, 1)
     assert not waiting.done()
-    await broker.acknowledge(placed)
+    await broker.acknowledge(pending)
     result = await waiting
     assert [offsets(item) for item in result] == [[], [0]]
 
@@ -157,9 +157,9 @@ async def test_a_log_whose_tail_was_let_go_says_so_instead_of_nothing(broker: Br
 
 @pytest.mark.parametrize(("asked_s", "given_s"), [(5.0, 5.0), (10_000.0, 300.0)])
 async def test_a_long_poll_ends_at_its_time_or_at_the_setting_with_nothing(
-    broker: Broker, world: World, asked_s: float, given_s: float
+    broker: Broker, world: World, requested_s: float, given_s: float
 ) -> None:
-    waiting = poll(broker, at(0), wait_s=asked_s)
+    waiting = poll(broker, at(0), wait_s=requested_s)
     log = await broker.open_log(ORDERS)
     await settle()
     world.clock.skip(given_s - 0.1)

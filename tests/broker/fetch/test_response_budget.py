@@ -21,7 +21,7 @@ READERS = 50
 
 
 @given(st.lists(st.integers(0, 5_000), max_size=100))
-def test_whoever_takes_no_more_than_there_is_room_for_never_passes_the_limit(wanted: list[int]) -> None:
+def test_a_caller_that_takes_no_more_than_there_is_room_for_never_passes_the_limit(wanted: list[int]) -> None:
     responses = ResponseBudget(LIMIT_BYTES)
     for size in wanted:
         responses.resize(0, min(size, responses.room_bytes()))
@@ -29,7 +29,7 @@ def test_whoever_takes_no_more_than_there_is_room_for_never_passes_the_limit(wan
     assert len(wanted) > 20 or responses.room_bytes() > 0
 
 
-def test_an_answer_gets_its_share_of_what_the_others_leave_however_it_grows() -> None:
+def test_a_response_gets_its_share_of_what_the_others_leave_however_it_grows() -> None:
     responses = ResponseBudget(LIMIT_BYTES)
     responses.resize(0, LIMIT_BYTES // 2)
     own = responses.resize(0, 1_000)
@@ -63,7 +63,7 @@ def ask(
     return asyncio.get_running_loop().create_task(fetching)
 
 
-async def test_many_cold_answers_that_are_gathered_at_once_stay_within_the_limit(
+async def test_many_cold_responses_that_are_gathered_at_once_stay_within_the_limit(
     world: World, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held: list[int] = []
@@ -84,7 +84,7 @@ async def test_many_cold_answers_that_are_gathered_at_once_stay_within_the_limit
     assert broker.reader.response_budget.held_bytes == 0
 
 
-async def test_an_answer_that_was_cut_does_not_wait_and_asking_again_brings_the_rest(broker: Broker) -> None:
+async def test_a_response_that_was_cut_does_not_wait_and_a_retry_brings_the_rest(broker: Broker) -> None:
     broker.reader.response_budget.resize(0, 2 * LIMIT_BYTES)  # others have it all
     for offset in range(BATCHES):
         async with asyncio.timeout(10):
@@ -93,7 +93,9 @@ async def test_an_answer_that_was_cut_does_not_wait_and_asking_again_brings_the_
         assert not any(item.records for item in others)
 
 
-async def test_whoever_gives_up_while_its_answer_is_gathered_holds_nothing(world: World, broker: Broker) -> None:
+async def test_a_caller_that_gives_up_while_its_response_is_gathered_holds_nothing(
+    world: World, broker: Broker
+) -> None:
     world.objects.hold("get_range")
     reader = ask(broker)
     await settle()

@@ -14,7 +14,7 @@ def found(index: int, *values: bytes, high_watermark: int = 1) -> FetchResult:
     return FetchResult(name=NAMES[index], high_watermark=high_watermark, log_start=0, records=records)
 
 
-def test_records_from_anybody_are_enough_when_they_are_as_many_as_asked_for() -> None:
+def test_records_from_anybody_are_enough_when_they_are_as_many_as_requested() -> None:
     size = found(0, b"a").size_bytes
     assert is_enough([found(0, b"a"), found(1)], min_bytes=1)
     assert is_enough([found(0, b"a"), found(1, b"b")], min_bytes=2 * size)
@@ -26,7 +26,7 @@ def test_more_behind_what_fits_is_enough() -> None:
     assert is_enough([found(0, b"a", high_watermark=9)], min_bytes=10**6)
 
 
-def test_an_error_that_is_the_callers_is_told_at_once_and_one_that_may_pass_is_not() -> None:
+def test_an_error_of_the_callers_is_returned_at_once_and_one_that_may_pass_is_not() -> None:
     refused = FetchResult(name=NAMES[0], error=OffsetOutOfRange(NAMES[0], offset=9, start=0, end=1))
     assert is_enough([refused, found(1)], min_bytes=1)
     moved = NotLeader(NAMES[0], node_id=None, epoch=-1, address=None)

@@ -112,12 +112,12 @@ async def test_a_topic_that_goes_ends_the_wait(scene: Scene) -> None:
         waiting.result()
 
 
-async def test_a_store_that_is_away_is_asked_again(world: World) -> None:
+async def test_a_store_that_is_away_is_tried_again(world: World) -> None:
     broker = await world.start_with()
-    placed = await produce(broker, batch(b"a"))
+    pending = await produce(broker, batch(b"a"))
     world.metadata.refuse("partitions", times=2)
     stored = FlushWaiter(world.dependencies(), broker)
-    waiting = asyncio.ensure_future(stored.wait(ORDERS, placed.log.partition, 1, epoch=-1))
+    waiting = asyncio.ensure_future(stored.wait(ORDERS, pending.log.partition, 1, epoch=-1))
     await world.clock.advance(1.0)
     assert not waiting.done()
     world.run(broker)
@@ -128,7 +128,7 @@ async def test_a_store_that_is_away_is_asked_again(world: World) -> None:
     waiting.result()
 
 
-async def test_closing_tells_those_who_wait(scene: Scene) -> None:
+async def test_closing_wakes_those_who_wait(scene: Scene) -> None:
     waiting = scene.wait(1)
     await settle()
     await scene.stored.aclose()

@@ -41,7 +41,7 @@ async def test_batches_at_the_same_time_and_partitions_have_ids_of_their_own() -
     assert len({pooled.producer_id for pooled in taken}) == 3
 
 
-async def test_a_lane_in_doubt_is_never_seen_again() -> None:
+async def test_a_producer_id_in_doubt_is_never_seen_again() -> None:
     id_pool = some_lanes(id_pool=1)
     id_pool.discard(await id_pool.acquire(HERE))
     assert (await id_pool.acquire(HERE)).producer_id == 101

@@ -118,7 +118,7 @@ async def test_times_headers_and_nulls_arrive_as_they_were_given(broker: Broker)
     assert (header.record_count, header.max_timestamp_ms) == (2, NOW_MS)
 
 
-async def test_a_topic_with_append_time_tells_it(world: World) -> None:
+async def test_a_topic_with_append_time_shows_it(world: World) -> None:
     broker = await world.start_with(**{"message.timestamp.type": "LogAppendTime"})
     (receipt,) = receipts(await publish(broker, NewRecord(b"a", timestamp_ms=5)))
     assert receipt.timestamp_ms == NOW_MS

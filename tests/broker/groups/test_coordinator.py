@@ -241,7 +241,7 @@ async def test_while_the_store_is_away_a_group_can_not_be_loaded_and_then_it_can
 # --- sessions and leases
 
 
-async def test_whoever_waits_is_sent_elsewhere_when_the_session_ends(scene: Scene, agent: Agent) -> None:
+async def test_a_caller_that_waits_is_sent_elsewhere_when_the_session_ends(scene: Scene, agent: Agent) -> None:
     waiting = scene.start(agent.groups.join("g", join()))
     await settle()
     agent.current_session.end_reason = Stopping("the agent is stopping")

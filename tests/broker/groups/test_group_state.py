@@ -28,7 +28,7 @@ class GroupMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.machine = Machine(max_members=4, max_pending_members=3, new_member_timeout_s=30.0)
-        self.asked: set[int] = set()
+        self.requested: set[int] = set()
         self.ids: list[tuple[str, str | None]] = []
         self.highest = 0
         self.owners: dict[tuple[int, int], str] = {}
@@ -48,7 +48,7 @@ class GroupMachine(RuleBasedStateMachine):
     # --- events
 
     def join(self, member_id: str, instance_id: str | None, **more: Any) -> None:
-        self.asked.add(self.machine.join(member_id, instance_id=instance_id, **more))
+        self.requested.add(self.machine.join(member_id, instance_id=instance_id, **more))
 
     @rule(instance=INSTANCES, learns=st.booleans(), protocols=PROTOCOLS, skips=st.booleans())
     def somebody_new_joins(self, instance: str | None, learns: bool, protocols: tuple[str, ...], skips: bool) -> None:
@@ -83,7 +83,7 @@ class GroupMachine(RuleBasedStateMachine):
             for position, member in enumerate(response)
         }
         token = self.machine.sync(member_id, assignments, instance_id=instance_id, generation=generation)
-        self.asked.add(token)
+        self.requested.add(token)
         self.syncs[token] = (member_id, instance_id, generation)
 
     @precondition(lambda self: self.ids)
@@ -135,7 +135,7 @@ class GroupMachine(RuleBasedStateMachine):
         """Every answer, once."""
         responses = list(self.machine.responses.items())
         for token, response in responses[self.seen :]:
-            assert token in self.asked or token == max(self.machine.responses)
+            assert token in self.requested or token == max(self.machine.responses)
             match response:
                 case JoinResult():
                     self.joined(response)
@@ -198,7 +198,7 @@ class GroupMachine(RuleBasedStateMachine):
         machine.pass_time(1000)
         assert machine.state() is GroupState.EMPTY
         assert machine.group.next_deadline() == float("inf")
-        unanswered = self.asked - set(machine.responses)
+        unanswered = self.requested - set(machine.responses)
         assert not unanswered
 
 

@@ -178,7 +178,7 @@ def test_the_leader_of_a_stable_group_starts_a_rebalance_by_joining_unchanged() 
     assert machine.state() is GroupState.PREPARING_REBALANCE
 
 
-def test_a_member_that_missed_its_answer_gets_the_same_generation_again() -> None:
+def test_a_member_that_missed_its_response_gets_the_same_generation_again() -> None:
     machine = Machine()
     leader, follower = machine.gather(None, None)
     assert machine.joined(machine.join(leader)).generation == 1

@@ -73,7 +73,7 @@ def test_a_member_that_waits_in_a_join_does_not_expire() -> None:
     machine.heartbeat(quick)
 
 
-def test_a_member_that_waited_long_and_then_falls_silent_expires_a_session_after_its_answer() -> None:
+def test_a_member_that_waited_long_and_then_falls_silent_expires_a_session_after_its_response() -> None:
     machine = Machine()
     slow, quick = machine.settled(None, None)
     waiting = machine.join(quick, metadata=b"x")
@@ -95,7 +95,7 @@ def test_a_new_member_that_waits_too_long_is_forgotten() -> None:
     assert machine.joined(machine.join(slow)).members[0].member_id == slow
 
 
-def test_whoever_expires_is_not_waited_for() -> None:
+def test_a_caller_that_expires_is_not_waited_for() -> None:
     machine = Machine()
     silent, other = machine.settled(None, None)
     machine.pass_time(SESSION_S / 2)

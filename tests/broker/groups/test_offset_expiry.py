@@ -83,7 +83,7 @@ def test_a_group_in_a_rebalance_is_left_alone() -> None:
     assert over(machine, stored(CLICKS, 0), now_ms=10**9) == []
 
 
-def test_a_retention_that_the_client_asked_for_counts() -> None:
+def test_a_retention_that_the_client_requested_counts() -> None:
     machine = Machine()
     timed = stored(ORDERS, 100, expires_at_ms=150)
     assert over(machine, timed, now_ms=149) == []
@@ -143,7 +143,7 @@ async def test_the_loop_looks_every_ten_minutes_and_takes_shards_that_nobody_hol
     assert await next_one.groups.list() == []
 
 
-async def test_a_store_that_is_away_is_asked_again(scene: Scene, agent: Agent) -> None:
+async def test_a_store_that_is_away_is_tried_again(scene: Scene, agent: Agent) -> None:
     await agent.groups.commit("g", MemberRef(), at(1), retention_ms=1000)
     agent.store.refused.add("groups_to_review")
     await scene.clock.advance(601)

@@ -75,7 +75,7 @@ async def test_a_generation_of_no_group_is_refused(agent: Agent) -> None:
     assert await agent.groups.list() == []
 
 
-async def test_somebody_outside_group_management_begins_a_simple_group(scene: Scene, agent: Agent) -> None:
+async def test_someone_outside_group_management_begins_a_simple_group(scene: Scene, agent: Agent) -> None:
     await agent.groups.commit("g", NOBODY, at(5))
     [listed] = await agent.groups.list()
     assert (listed.group_id, listed.protocol_type, listed.state) == ("g", "", GroupState.EMPTY)
@@ -205,7 +205,7 @@ async def test_a_client_that_goes_away_disturbs_nobody_in_its_transaction(scene:
 
 
 @pytest.mark.parametrize("fault", ["refused", "unanswered"])
-async def test_an_unknown_outcome_is_told_and_the_next_commit_works(agent: Agent, fault: str) -> None:
+async def test_an_unknown_outcome_is_reported_and_the_next_commit_works(agent: Agent, fault: str) -> None:
     await agent.groups.commit("g", NOBODY, at(10))
     getattr(agent.store, fault).add("commit_groups")
     with pytest.raises(CoordinatorUnavailable):
@@ -279,7 +279,7 @@ async def test_while_the_store_is_away_reading_is_put_off(scene: Scene, agent: A
     assert not isinstance((await agent.groups.fetch({"g": unknown}, stable=True))["g"], StreamhouseError)
 
 
-async def test_any_agent_tells_what_was_committed(scene: Scene, agent: Agent) -> None:
+async def test_any_agent_shows_what_was_committed(scene: Scene, agent: Agent) -> None:
     """A member's coordinator may change between its assignment and its first look at its offsets."""
     await agent.groups.commit("g", NOBODY, at(1))
     other = await scene.agent()
@@ -378,7 +378,7 @@ async def test_an_empty_group_is_deleted_with_its_offsets(scene: Scene, agent: A
     assert [each.group_id for each in await next_one.groups.list()] == ["busy"]
 
 
-async def test_whoever_joins_during_the_deletion_begins_anew(scene: Scene, agent: Agent) -> None:
+async def test_a_member_that_joins_during_the_deletion_begins_anew(scene: Scene, agent: Agent) -> None:
     [member] = await scene.group_of(agent.groups, 1)
     await agent.groups.leave("g", [LeaveRequest(member_id=member.member_id)])
     await agent.groups.commit("g", NOBODY, at(1))

@@ -183,7 +183,7 @@ def test_once_all_have_synced_nobody_is_waited_for() -> None:
 # --- sessions meanwhile
 
 
-def test_whoever_waits_for_its_assignment_does_not_expire_and_gets_a_whole_session_with_it() -> None:
+def test_a_caller_that_waits_for_its_assignment_does_not_expire_and_gets_a_whole_session_with_it() -> None:
     machine = Machine()
     leader, follower = machine.gather(None, None)
     waiting = machine.sync(follower)

@@ -420,7 +420,7 @@ async def test_a_topic_that_is_deleted_meanwhile_is_no_error(world: World, broke
 # --- faults
 
 
-async def test_a_lost_answer_is_resolved_by_asking_again(world: World, broker: Broker) -> None:
+async def test_a_lost_response_is_resolved_by_a_retry(world: World, broker: Broker) -> None:
     await written(broker, (b"a", b"1"), (b"a", b"2"))
     world.metadata.lose_answer("replace_runs")
     looking = asyncio.ensure_future(broker.compactor.run_once())

@@ -49,8 +49,8 @@ class Client:
             base_sequence=self.sequence,
             is_transactional=True,
         )
-        placed = await broker.append(ORDERS, memoryview(data), ProduceTransaction(self.name, enlists=True))
-        await broker.acknowledge(placed)
+        pending = await broker.append(ORDERS, memoryview(data), ProduceTransaction(self.name, enlists=True))
+        await broker.acknowledge(pending)
         self.sequence += len(pairs)
         self.is_open = True
 
@@ -188,7 +188,7 @@ async def test_nothing_from_an_open_transaction_on_is_touched(world: World, brok
     assert await cleaned_to(world, broker) == 6
 
 
-async def test_an_open_transaction_is_left_alone_by_whoever_does_not_lead_the_partition(
+async def test_an_open_transaction_is_left_alone_by_agents_that_do_not_lead_the_partition(
     world: World, broker: Broker
 ) -> None:
     alice = await client(broker)
@@ -202,7 +202,7 @@ async def test_an_open_transaction_is_left_alone_by_whoever_does_not_lead_the_pa
     assert await cleaned_to(world, broker) == 1
 
 
-async def test_a_marker_goes_long_after_its_records_and_nobody_is_told_of_its_transaction_before(
+async def test_a_marker_goes_long_after_its_records_and_readers_see_its_transaction_until_then(
     world: World, broker: Broker
 ) -> None:
     alice = await client(broker)

@@ -106,7 +106,7 @@ class Rows:
     """A partition of very many runs, made when they are asked for."""
 
     def __init__(self) -> None:
-        self.asked: list[int] = []
+        self.requested: list[int] = []
 
     async def now_ms(self) -> int:
         return 0
@@ -115,7 +115,7 @@ class Rows:
         return []
 
     async def runs(self, partition: PartitionId, *, from_offset: int, limit: int) -> Sequence[Run]:
-        self.asked.append(limit)
+        self.requested.append(limit)
         return [run_at(base) for base in range(from_offset, min(from_offset + limit, MANY))]
 
 
@@ -157,5 +157,5 @@ async def test_very_many_runs_are_never_in_memory_together(world: World, monkeyp
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert sum(rows.asked) >= MANY
+    assert sum(rows.requested) >= MANY
     assert peak_bytes < 2 * MIB  # all of them would be five times as much

@@ -85,15 +85,15 @@ async def test_a_fetch_that_begins_before_a_lost_range_brings_what_lies_before_i
     assert [record.value for record in records_of(found.records)] == [b"o0", b"o1"]
 
 
-async def test_a_reader_that_waits_for_more_is_told_soon_that_its_range_is_lost(world: World) -> None:
+async def test_a_reader_that_waits_for_more_learns_soon_that_its_range_is_lost(world: World) -> None:
     """A long poll must not sit out its time, as if the log ended there; nor may a client ask without a pause."""
     broker, _ = await lost_in_the_middle(world)
     wanted = [PartitionFetch(ORDERS, 2, MANY_BYTES), PartitionFetch(CLICKS, 5, MANY_BYTES)]
-    asked = asyncio.ensure_future(broker.fetch(wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=60))
+    requested = asyncio.ensure_future(broker.fetch(wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=60))
     await settle()
-    assert not asked.done()
+    assert not requested.done()
     async with asyncio.timeout(10):
-        found = await asked
+        found = await requested
     assert isinstance(found[0].error, MissingRecords)
     assert found[1].error is None
 
@@ -102,11 +102,11 @@ async def test_records_of_other_partitions_end_the_pause_after_a_lost_range(make
     world = await make_world(fetch=FetchSettings(damage_pause_s=1000.0))
     broker, _ = await lost_in_the_middle(world)
     wanted = [PartitionFetch(ORDERS, 2, MANY_BYTES), PartitionFetch(CLICKS, 5, MANY_BYTES)]
-    asked = asyncio.ensure_future(broker.fetch(wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=60))
+    requested = asyncio.ensure_future(broker.fetch(wanted, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=60))
     await settle()
     await produce(broker, batch(b"c5"), CLICKS)
     async with asyncio.timeout(10):
-        found = await asked
+        found = await requested
     assert isinstance(found[0].error, MissingRecords)
     assert records_of(found[1].records)[0].value == b"c5"
 
@@ -297,10 +297,10 @@ async def test_nothing_of_a_lost_object_counts_as_settled_until_it_is_back(world
     await flushed(broker, batch(b"x"))
     producer = await broker.transactions.init_producer("alice", 10_000, None)
     whose = {"producer": producer.producer_id, "epoch": producer.epoch, "is_transactional": True}
-    placed = await broker.append(
+    pending = await broker.append(
         ORDERS, idempotent(b"y", sequence=0, **whose), ProduceTransaction("alice", enlists=True)
     )
-    await broker.acknowledge(placed)
+    await broker.acknowledge(pending)
     await current(broker).flusher.flush_all()
     run = (await runs_of(world, broker))[1]
     body = await world.bucket.get_range(run.object_key, 0, 1 << 20)

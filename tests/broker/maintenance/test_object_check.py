@@ -65,7 +65,7 @@ async def test_what_is_put_back_is_found_again(world: World) -> None:
     assert broker.object_check.missing == 0
 
 
-async def test_every_object_has_its_turn_and_a_look_asks_for_few(make_world: MakeWorld) -> None:
+async def test_every_object_has_its_turn_and_a_look_requests_few(make_world: MakeWorld) -> None:
     world = await make_world(integrity=IntegritySettings(objects=2))
     broker = await with_runs(world, 5)
     for _ in range(3):
@@ -125,7 +125,7 @@ async def test_the_doctor_says_that_a_bucket_was_emptied(world: World) -> None:
     assert "restore" in result.text
 
 
-async def test_the_doctor_asks_for_a_bounded_number_of_objects(make_world: MakeWorld) -> None:
+async def test_the_doctor_requests_a_bounded_number_of_objects(make_world: MakeWorld) -> None:
     world = await make_world(integrity=IntegritySettings(doctor_objects=4))
     broker = await with_runs(world, 9)
     newest = (await runs_of(world, broker))[-1]

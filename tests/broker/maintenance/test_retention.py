@@ -104,7 +104,7 @@ async def test_runs_that_a_far_move_of_the_log_start_left_are_dropped_by_the_nex
     assert (await broker.earliest(ORDERS)).offset == 7
 
 
-async def test_what_is_kept_for_ever_is_kept(world: World) -> None:
+async def test_what_is_kept_forever_is_kept(world: World) -> None:
     broker = await world.start_with(**{"retention.ms": "-1"})
     await broker.create_topic("clicks", partitions=1, overrides={"cleanup.policy": "compact"})
     for name in (ORDERS, CLICKS):
@@ -448,7 +448,7 @@ async def test_a_session_is_forgotten_after_what_it_left(world: World) -> None:
     await broker.reader.aclose()
 
 
-async def test_looking_after_many_partitions_takes_as_many_questions_as_after_one(make_world: MakeWorld) -> None:
+async def test_looking_after_many_partitions_takes_as_many_requests_as_after_one(make_world: MakeWorld) -> None:
     requests = {}
     for partitions in (1, 300):
         world = await make_world()
@@ -469,20 +469,20 @@ async def test_looking_after_many_partitions_takes_as_many_questions_as_after_on
 
 async def test_a_segment_that_nobody_committed_for_long_is_given_up_and_then_deleted(world: World) -> None:
     broker = await world.start_with(ORDERS)
-    placed = await written(broker, world.bucket, {ORDERS: [b"x"]}, epoch=1)
+    pending = await written(broker, world.bucket, {ORDERS: [b"x"]}, epoch=1)
     left = await written(broker, world.bucket, {ORDERS: [b"y"]}, epoch=2)
-    await until_done(world, broker.commits.commit(placed))
+    await until_done(world, broker.commits.commit(pending))
     world.clock.skip(ORPHAN_AGE_S - 60)
     assert await broker.retention.delete_orphans() == 0
     world.clock.skip(120)
     assert await broker.retention.delete_orphans() == 1
     (key,) = (each.segment.key for each in left.segments)
     assert [meta.key async for meta in world.bucket.list("placed/")] == sorted(
-        [key, *(each.segment.key for each in placed.segments)]
+        [key, *(each.segment.key for each in pending.segments)]
     )
     world.clock.skip(GRACE_S + 1)
     assert await broker.retention.delete_pending() == 1
-    assert [meta.key async for meta in world.bucket.list("placed/")] == [each.segment.key for each in placed.segments]
+    assert [meta.key async for meta in world.bucket.list("placed/")] == [each.segment.key for each in pending.segments]
     assert await values_of(broker) == {0: b"x"}
 
 

@@ -22,7 +22,7 @@ async def test_records_without_a_time_are_as_old_as_their_object(world: World, t
     assert (await broker.earliest(ORDERS)).offset == 1
 
 
-async def test_while_nobody_tells_how_old_records_without_a_time_are_they_stay(world: World) -> None:
+async def test_while_it_is_unknown_how_old_records_without_a_time_are_they_stay(world: World) -> None:
     broker = await world.start_with(**{"retention.ms": "1000"})
     await produce(broker, batch(b"a", timestamp_ms=-1))
     await current(broker).flusher.flush_all()
@@ -32,7 +32,7 @@ async def test_while_nobody_tells_how_old_records_without_a_time_are_they_stay(w
     assert await broker.retention.apply() == 1
 
 
-async def test_the_age_of_records_without_a_time_costs_a_question_per_object(world: World) -> None:
+async def test_the_age_of_records_without_a_time_costs_a_request_per_object(world: World) -> None:
     broker = await world.start_with(ORDERS, CLICKS, **{"retention.ms": str(1000 * DAY_S)})
     for name in (ORDERS, CLICKS):
         await produce(broker, batch(b"a", timestamp_ms=-1), name)

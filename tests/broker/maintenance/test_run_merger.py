@@ -189,7 +189,7 @@ async def test_a_flush_whose_answer_was_lost_finds_its_run_as_it_left_it(world: 
     assert await values_of(broker) == {0: b"v0", 1: b"v1", 2: b"v2", 3: b"v3", 4: b"last", 5: b"tail"}
 
 
-async def test_somebody_who_was_quicker_is_no_error(world: World, broker: Broker) -> None:
+async def test_someone_who_was_quicker_is_no_error(world: World, broker: Broker) -> None:
     await flushed(broker, 4)
     resume = world.metadata.hold("replace_runs")
     first = asyncio.ensure_future(broker.compactor.run_once())

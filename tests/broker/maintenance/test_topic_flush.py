@@ -26,7 +26,7 @@ async def test_what_every_agent_leads_is_flushed(make_world: MakeWorld) -> None:
     assert ends == [1] * PARTITIONS
 
 
-async def test_a_flush_that_takes_too_long_and_a_topic_that_is_not_there_are_told(make_world: MakeWorld) -> None:
+async def test_a_flush_that_takes_too_long_and_a_topic_that_is_not_there_are_reported(make_world: MakeWorld) -> None:
     world = await make_world(flush=FlushSettings(age_s=3600.0), records=RecordSettings(patience_s=0.05))
     broker = await world.start_with()
     await produce(broker, batch(b"a"))

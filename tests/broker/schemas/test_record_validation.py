@@ -74,7 +74,7 @@ async def test_a_batch_of_more_ids_than_are_looked_for_is_refused(world: World) 
         await produce(broker, batch(*(framed(number) for number in range(2001))))
 
 
-async def test_any_known_id_will_do_unless_the_subjects_own_is_asked_for(world: World) -> None:
+async def test_any_known_id_will_do_unless_the_subjects_own_is_requested(world: World) -> None:
     broker = await start(world, **{VALUES: "id"})
     await produce(broker, batch(framed(2)))
     await broker.catalog.alter("orders", lambda _: {VALUES: "subject"})
@@ -84,7 +84,7 @@ async def test_any_known_id_will_do_unless_the_subjects_own_is_asked_for(world: 
     await produce(broker, batch(framed(1)))
 
 
-async def test_confluents_name_for_it_asks_for_the_subject(world: World) -> None:
+async def test_confluents_name_for_it_requests_the_subject(world: World) -> None:
     broker = await start(world, **{"confluent.value.schema.validation": "true"})
     with pytest.raises(InvalidRecord, match="orders-value"):
         await produce(broker, batch(framed(2)))

@@ -30,7 +30,7 @@ async def test_a_schema_is_read_and_parsed_once(schemas: SchemaRegistry, world: 
     assert await schemas.schema(1, context=".") is found[0]
 
 
-async def test_an_unknown_id_is_asked_for_each_time(schemas: SchemaRegistry) -> None:
+async def test_an_unknown_id_is_requested_each_time(schemas: SchemaRegistry) -> None:
     with pytest.raises(UnknownSchema):
         await schemas.schema(1)
     await schemas.register(ORDERS, PLAIN)
@@ -112,7 +112,7 @@ async def test_membership_is_remembered_while_the_store_is_away(schemas: SchemaR
         await schemas.library.belongs(CLICKS, 1)
 
 
-async def test_hit_rates_are_told(world: World) -> None:
+async def test_hit_rates_are_reported(world: World) -> None:
     broker = await world.start()
     metrics = CollectorRegistry()
     metrics.register(BrokerMetrics(broker))

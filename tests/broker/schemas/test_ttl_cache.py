@@ -25,7 +25,7 @@ def test_a_value_is_fresh_until_its_time_is_over(clock: StepClock) -> None:
     assert cache.old("a") == "A"
 
 
-def test_its_time_begins_when_it_was_asked_for(clock: StepClock) -> None:
+def test_its_time_begins_when_it_was_requested(clock: StepClock) -> None:
     cache = make(clock)
     request = cache.start_read()
     clock.skip(60.0)
@@ -42,7 +42,7 @@ def test_after_news_everything_is_looked_up_again(clock: StepClock) -> None:
     assert cache.fresh("a") == "B"
 
 
-def test_an_answer_that_news_overtook_is_old_at_once(clock: StepClock) -> None:
+def test_a_response_that_news_overtook_is_old_at_once(clock: StepClock) -> None:
     cache = make(clock)
     request = cache.start_read()
     cache.expire_all()

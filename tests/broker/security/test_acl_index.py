@@ -84,7 +84,7 @@ def test_a_super_user_may_do_what_is_denied_to_everybody(rules: list[Acl]) -> No
 
 
 @given(st.lists(acls, max_size=6), st.sampled_from(OPERATIONS))
-def test_whoever_may_do_something_to_a_topic_may_do_it_to_some_topic(rules: list[Acl], operation: Operation) -> None:
+def test_a_user_who_may_do_something_to_a_topic_may_do_it_to_some_topic(rules: list[Acl], operation: Operation) -> None:
     index = AclIndex(rules, AclPolicy())
     if any(index.allows({ALICE}, "10.0.0.1", operation, Resource(ResourceType.TOPIC, name)) for name in NAMES):
         assert index.allows_any({ALICE}, "10.0.0.1", operation, ResourceType.TOPIC)

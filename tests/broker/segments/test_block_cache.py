@@ -21,11 +21,11 @@ class Maker:
     """Makes things when told to, and counts how often it was asked."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requested = 0
         self.resume = asyncio.Event()
 
     async def __call__(self) -> Thing:
-        self.asked += 1
+        self.requested += 1
         await self.resume.wait()
         return Thing("made")
 
@@ -45,7 +45,7 @@ async def test_a_value_is_made_once_and_then_remembered() -> None:
     made, maker = cache(), Maker()
     maker.resume.set()
     assert await made.get("a", maker) is await made.get("a", maker)
-    assert (maker.asked, made.hits, made.misses) == (1, 1, 1)
+    assert (maker.requested, made.hits, made.misses) == (1, 1, 1)
 
 
 async def test_the_least_recently_used_goes_first() -> None:
@@ -84,7 +84,7 @@ async def test_all_who_want_a_value_that_is_under_way_wait_for_the_one_flight() 
     assert "a" in made
     maker.resume.set()
     assert len({id(thing) for thing in await asyncio.gather(*waiting)}) == 1
-    assert maker.asked == 1
+    assert maker.requested == 1
 
 
 async def test_a_failed_flight_fails_for_all_its_waiters_and_the_next_tries_again() -> None:
@@ -199,4 +199,4 @@ async def test_a_closed_cache_begins_nothing() -> None:
     await closed.aclose()
     with pytest.raises(Stopping):
         await closed.get("a", make)
-    assert make.asked == 0
+    assert make.requested == 0

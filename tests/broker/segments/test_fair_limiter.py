@@ -84,7 +84,7 @@ async def test_a_waiter_who_leaves_is_passed_over() -> None:
     assert "free=1" in repr(crowd.turns)
 
 
-async def test_a_turn_that_came_to_somebody_who_left_in_that_moment_goes_to_the_next() -> None:
+async def test_a_turn_that_came_to_someone_who_left_in_that_moment_goes_to_the_next() -> None:
     crowd = Crowd(1)
     async with crowd.turns.slot("a"):
         second, _third = crowd.come("b"), crowd.come("c")

@@ -118,7 +118,7 @@ async def test_a_read_goes_through_blocks_and_runs_until_it_has_enough() -> None
     assert await shelf.read(1, max_bytes=3 * size - 1) == joined(first[1:])
 
 
-async def test_at_least_one_batch_is_read_however_small_the_limit_if_asked_for() -> None:
+async def test_at_least_one_batch_is_read_however_small_the_limit_if_requested() -> None:
     shelf = Shelf()
     data = await shelf.add(0, 2, 0, 1)
     assert await shelf.read(0, max_bytes=1) == data[0]
@@ -222,7 +222,7 @@ async def test_a_damaged_index_is_corrupt() -> None:
         await shelf.read(0)
 
 
-async def test_a_missing_object_that_a_row_names_is_called_so_and_the_runs_are_asked_for_again() -> None:
+async def test_a_missing_object_that_a_row_names_is_called_so_and_the_runs_are_requested_again() -> None:
     shelf = Shelf()
     await shelf.add(0, 2, 0, 1)
     data = await shelf.add(2, 4, 2, 3, key="segments/two")

@@ -113,7 +113,7 @@ async def test_long_logs_are_read_in_pages(monkeypatch: pytest.MonkeyPatch) -> N
     assert faulty.count("runs") == 3
 
 
-async def test_what_is_forgotten_is_asked_for_again() -> None:
+async def test_what_is_forgotten_is_requested_again() -> None:
     result, _, store = index(run(0, 10), run(10, 20))
     await result.find(PARTITION, 0)
     del store.rows[0]

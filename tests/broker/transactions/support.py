@@ -70,9 +70,9 @@ class Producer:
             base_sequence=sequence,
             is_transactional=True,
         )
-        placed = await self.broker.append(name, data, ProduceTransaction(self.name, enlists=self.modern))
+        pending = await self.broker.append(name, data, ProduceTransaction(self.name, enlists=self.modern))
         self._sequences[name] = sequence + len(values)
-        return placed
+        return pending
 
     async def send(self, *values: bytes, name: TopicPartition = ORDERS) -> None:
         if not self.modern:

@@ -68,7 +68,7 @@ def test_an_id_as_long_as_may_be_is_accepted() -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [-1, 0, 900_001])
-def test_a_transaction_may_not_be_open_for_ever(timeout_ms: int) -> None:
+def test_a_transaction_may_not_be_open_forever(timeout_ms: int) -> None:
     with pytest.raises(InvalidTransactionTimeout):
         check_timeout(timeout_ms, SETTINGS)
     check_timeout(900_000, SETTINGS)

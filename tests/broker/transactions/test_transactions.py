@@ -58,7 +58,7 @@ async def test_what_comes_after_an_open_transaction_waits_for_it() -> None:
         assert await committed(broker) == [b"plain"]
 
 
-async def test_whoever_takes_the_id_over_aborts_what_was_open_and_fences_the_other() -> None:
+async def test_a_producer_that_takes_the_id_over_aborts_what_was_open_and_fences_the_other() -> None:
     async with running() as (_, broker):
         old = await Producer(broker).init()
         await old.send(b"half")
@@ -87,7 +87,7 @@ async def test_a_producer_that_says_who_it_was_goes_on_under_the_next_epoch() ->
             await stranger.init(before)
 
 
-async def test_a_producer_whose_answer_was_lost_is_known_when_it_asks_again() -> None:
+async def test_a_producer_whose_answer_was_lost_is_known_when_it_retries() -> None:
     async with running() as (_, broker):
         alice = await Producer(broker).init()
         await alice.send(b"half")
@@ -116,7 +116,7 @@ async def test_the_next_transaction_is_not_ended_while_the_one_before_is(commit:
         await settle()
 
 
-async def test_a_client_that_asks_again_is_not_fenced_by_what_it_asked_first() -> None:
+async def test_a_client_that_retries_is_not_fenced_by_what_it_asked_first() -> None:
     """Both wait for the end of what the one before left open; the client listens to its second call alone."""
     async with running() as (world, broker):
         before = await Producer(broker).init()
@@ -166,7 +166,7 @@ async def test_partitions_are_added_all_or_none() -> None:
         assert (await row(broker)).state is TransactionState.EMPTY
 
 
-async def test_an_end_that_comes_again_is_told_what_it_came_to() -> None:
+async def test_a_repeated_end_returns_the_outcome() -> None:
     async with running() as (_, broker):
         alice = await Producer(broker, modern=True).init()
         await alice.send(b"once")
@@ -182,7 +182,7 @@ async def test_an_end_that_comes_again_is_told_what_it_came_to() -> None:
 async def test_offsets_are_committed_with_the_transaction_or_not_at_all() -> None:
     async with running() as (_, broker):
         alice = await Producer(broker).init()
-        for commit, told in ((False, None), (True, 5)):
+        for commit, reported in ((False, None), (True, 5)):
             await broker.transactions.add_offsets(alice.call, "readers")
             outcomes = await broker.groups.commit_in_transaction(
                 "readers", MemberRef(), alice.call, {ORDERS: OffsetToCommit(offset=5)}, begins=False
@@ -195,7 +195,7 @@ async def test_offsets_are_committed_with_the_transaction_or_not_at_all() -> Non
             stable = (await broker.groups.fetch({"readers": [ORDERS]}, stable=True))["readers"]
             assert isinstance(stable, dict)
             found = stable.get(ORDERS)
-            assert (None if found is None or isinstance(found, UnstableOffsets) else found.offset) == told
+            assert (None if found is None or isinstance(found, UnstableOffsets) else found.offset) == reported
 
 
 async def test_offsets_of_a_transaction_that_was_not_begun_are_refused() -> None:
@@ -308,7 +308,7 @@ async def test_an_agent_that_stops_leaves_a_decision_to_the_next_one() -> None:
         assert await committed(after) == [b"x"]
 
 
-async def test_an_end_that_is_asked_for_while_the_agent_stops_is_decided_and_left_to_others() -> None:
+async def test_an_end_that_is_requested_while_the_agent_stops_is_decided_and_left_to_others() -> None:
     async with running() as (world, broker):
         alice = await Producer(broker).init()
         await alice.send(b"x")
@@ -321,7 +321,7 @@ async def test_an_end_that_is_asked_for_while_the_agent_stops_is_decided_and_lef
         assert (await row(broker)).state is TransactionState.PREPARE_COMMIT
 
 
-async def test_a_decision_that_was_never_told_to_a_partition_is_told_by_whoever_lives() -> None:
+async def test_a_decision_that_never_reached_a_partition_is_written_by_a_live_agent() -> None:
     async with running() as (world, broker):
         alice = await Producer(broker).init()
         await alice.send(b"x")
@@ -337,7 +337,7 @@ async def test_an_agent_that_was_taken_for_dead_ends_nothing_that_it_was_asked_t
         paused = Broker(world.dependencies(single_agent=False))
         await paused.start()
         alice = await Producer(broker).init()
-        asked = alice.call
+        requested = alice.call
         await alice.send(b"first")
         await alice.end(commit=True)
         await alice.send(b"half")
@@ -345,7 +345,7 @@ async def test_an_agent_that_was_taken_for_dead_ends_nothing_that_it_was_asked_t
             current(paused).session.session_id, by=current(broker).session.session_id, proven_dead=True
         )
         with pytest.raises(TransactionUnavailable):
-            await paused.transactions.end(asked, commit=True, bump=False)
+            await paused.transactions.end(requested, commit=True, bump=False)
         assert (await row(broker)).state is TransactionState.ONGOING
         await alice.end(commit=False)
         assert await committed(broker) == [b"first"]
@@ -404,9 +404,9 @@ async def test_transactions_are_described_and_listed() -> None:
         alice = await Producer(broker).init()
         await Producer(broker, "bob").init()
         await alice.send(b"x")
-        told = await broker.transactions.describe(["alice", "nobody"])
-        assert isinstance(told["alice"], StoredTransaction)
-        assert isinstance(told["nobody"], TransactionalIdNotFound)
+        reported = await broker.transactions.describe(["alice", "nobody"])
+        assert isinstance(reported["alice"], StoredTransaction)
+        assert isinstance(reported["nobody"], TransactionalIdNotFound)
         assert [each.transactional_id for each in await broker.transactions.list()] == ["alice", "bob"]
         ongoing = await broker.transactions.list(states=[TransactionState.ONGOING])
         assert [each.transactional_id for each in ongoing] == ["alice"]
@@ -456,28 +456,28 @@ async def test_the_first_batches_of_a_request_are_asked_after_together(modern: b
         if not modern:
             await alice.add(ORDERS, CLICKS)
         await broker.open_many([ORDERS, CLICKS])
-        asked = "add_transaction_partitions" if modern else "find_transaction"
-        before = world.metadata.count(asked)
+        requested = "add_transaction_partitions" if modern else "find_transaction"
+        before = world.metadata.count(requested)
         batches = {name: first_batch(alice, b"x") for name in (ORDERS, CLICKS)}
-        told = await broker.verify_ahead(ProduceTransaction(alice.name, enlists=modern), batches)
+        reported = await broker.verify_ahead(ProduceTransaction(alice.name, enlists=modern), batches)
         for name, data in batches.items():
-            await broker.acknowledge(await broker.append(name, data, told))
-        assert world.metadata.count(asked) == before + 1
+            await broker.acknowledge(await broker.append(name, data, reported))
+        assert world.metadata.count(requested) == before + 1
         await alice.end(commit=True)
         assert await committed(broker) == await committed(broker, CLICKS) == [b"x"]
 
 
-async def test_what_was_told_of_a_request_is_worth_nothing_once_the_transaction_has_ended() -> None:
+async def test_the_status_of_a_request_is_invalid_once_the_transaction_has_ended() -> None:
     async with running() as (_, broker):
         alice = await Producer(broker).init()
         await alice.add(ORDERS, CLICKS)
         await broker.open_many([ORDERS, CLICKS])
         batches = {name: first_batch(alice, b"late") for name in (ORDERS, CLICKS)}
-        told = await broker.verify_ahead(ProduceTransaction(alice.name, enlists=False), batches)
+        reported = await broker.verify_ahead(ProduceTransaction(alice.name, enlists=False), batches)
         await alice.end(commit=False)
         for name, data in batches.items():
             with pytest.raises(TransactionAbortable):
-                await broker.append(name, data, told)
+                await broker.append(name, data, reported)
 
 
 async def test_requests_with_batches_of_nobody_ask_for_nothing() -> None:

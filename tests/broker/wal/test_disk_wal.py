@@ -476,7 +476,7 @@ async def test_a_sync_that_fails_fails_the_group_that_is_being_written(clock: Ma
     assert wal.pending_bytes == 0
 
 
-async def test_a_final_sync_that_fails_is_told_to_whoever_closes(files: SimFiles) -> None:
+async def test_a_final_sync_that_fails_is_raised_when_the_log_closes(files: SimFiles) -> None:
     wal = await open_wal(files, fsync="interval")
     await wal.append([entry(0)])
     files.fail_next_sync()

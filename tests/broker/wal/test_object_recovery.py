@@ -79,7 +79,7 @@ async def test_a_log_that_never_was_is_empty_and_sealed(bucket: Bucket) -> None:
     assert await is_sealed(bucket, 0)
 
 
-async def test_nobody_is_told_who_is_dead(bucket: Bucket) -> None:
+async def test_dead_agents_are_not_listed(bucket: Bucket) -> None:
     await left_behind(bucket, 1)
     assert await wals_on(bucket).dead_sessions(ALIVE) == []
 
@@ -355,13 +355,13 @@ async def test_leftovers_go_when_the_session_has_ended_and_all_of_them_are_old(
     assert await bucket.inner.get_range("wal/README", 0, 3) == b"not"
 
 
-async def test_a_sweep_may_be_told_another_age(bucket: Bucket, clock: ManualClock) -> None:
+async def test_a_sweep_can_have_another_age(bucket: Bucket, clock: ManualClock) -> None:
     await left_behind(bucket, 2)
     await clock.advance(60)
     assert await wals_on(bucket, clock).collect(lambda session: True, now_ms=clock.now_ms(), older_than_s=59.0) == 2
 
 
-async def test_a_sweep_goes_by_the_time_it_is_told_not_by_the_agents_clock(bucket: Bucket, clock: ManualClock) -> None:
+async def test_a_sweep_uses_the_given_time_not_the_agents_clock(bucket: Bucket, clock: ManualClock) -> None:
     await left_behind(bucket, 2)
     agreed_ms = clock.now_ms()
     await clock.advance(365 * 86_400)

@@ -315,7 +315,7 @@ async def test_a_seal_that_beats_a_late_put_ends_the_session(bucket: Bucket, clo
     assert isinstance(commit.exception(), SessionSealed)
 
 
-async def test_what_somebody_else_wrote_under_our_name_ends_the_session(bucket: Bucket) -> None:
+async def test_what_another_agent_wrote_under_our_name_ends_the_session(bucket: Bucket) -> None:
     await bucket.inner.put_new(wal_key(DEAD, 0), [b"what is this?"])
     wal = await open_object_wal(bucket)
     with pytest.raises(SessionSealed, match="another writer"):

@@ -219,7 +219,7 @@ def errors_of(monkeypatch: pytest.MonkeyPatch, only: str | None, *, keep_values:
     return rows
 
 
-def test_records_that_cannot_be_decoded_are_told_of_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_cannot_be_decoded_are_reported_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = errors_of(monkeypatch, None)
     assert [row["id"] for row in rows] == [1, None, None, None, None, 2]
     assert [row["_value"] for row in rows] == [None, ORDERS[1], None, ORDERS[3], ORDERS[4], None]
@@ -276,7 +276,7 @@ def test_a_pipeline_goes_on_over_records_that_cannot_be_decoded(
     assert [(row.id, row._value) for row in result] == [(1, None), (None, b"no schema")]
 
 
-async def test_a_topic_without_a_schema_has_none_and_who_insists_is_told_to_register_one(agent: LiveAgent) -> None:
+async def test_a_topic_without_a_schema_has_none_and_a_client_that_requires_one_gets_an_error(agent: LiveAgent) -> None:
     assert await find_schema(agent.http, "typed-nothing") is None
     with pytest.raises(Misconfigured, match=r"no schema is registered for the topic; subject=typed-nothing-value do="):
         await latest_schema(agent.http, "typed-nothing")

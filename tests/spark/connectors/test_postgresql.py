@@ -165,7 +165,7 @@ def test_an_aggregate_is_kept_by_its_key(spark: SparkSession, ask: Ask, lines: L
         ("id int PRIMARY KEY", "n AS m", ("id",), "column=m"),
     ],
 )  # fmt: skip
-def test_what_can_not_be_written_is_told_before_anything_runs(
+def test_what_can_not_be_written_is_reported_before_anything_runs(
     ask: Ask, lines: Lines, writing: WriteContext, made: str, columns: str, key: tuple[str, ...], words: str
 ) -> None:
     if made:
@@ -192,7 +192,7 @@ def test_rights_that_are_missing_are_named(spark: SparkSession, ask: Ask, lines:
         PLACE.write_stream(lines.stream(), closed, writing)
 
 
-def test_what_is_not_a_connection_or_a_stream_is_told(spark: SparkSession, ask: Ask) -> None:
+def test_what_is_not_a_connection_or_a_stream_is_reported(spark: SparkSession, ask: Ask) -> None:
     with pytest.raises(Misconfigured, match="connection=nowhere do=set STREAMHOUSE_CONNECTION_NOWHERE=postgresql://"):
         PLACE.read(spark, table("t", connection="nowhere"), READING)
     with pytest.raises(Misconfigured, match="a connection is named, not written out") as caught:

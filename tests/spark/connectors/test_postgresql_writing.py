@@ -106,7 +106,7 @@ async def test_a_query_of_the_generation_before_a_restart_writes_nothing(ask: As
     assert await asyncio.to_thread(ask, "SELECT count(*) FROM totals") == [(8,)]
 
 
-async def test_who_is_told_before_the_commit_that_the_pipeline_is_gone_writes_nothing(ask: Ask) -> None:
+async def test_a_runner_that_learns_before_the_commit_that_the_pipeline_is_gone_writes_nothing(ask: Ask) -> None:
     def dropped() -> None:
         raise PipelineMoved("p", epoch=1, why="it was dropped")
 
@@ -231,7 +231,7 @@ async def test_values_of_every_type_arrive(ask: Ask) -> None:
     ]
 
 
-async def test_a_table_of_progress_that_can_not_be_written_is_told(ask: Ask) -> None:
+async def test_a_table_of_progress_that_can_not_be_written_is_reported(ask: Ask) -> None:
     visitor = replace(TARGET, connection="visitor")
     await asyncio.to_thread(ask, "CREATE TABLE totals (id bigint, total bigint)")
     with pytest.raises(Rejected, match="no rights; connection=visitor why=permission denied for schema public"):
@@ -244,7 +244,7 @@ async def test_a_table_of_progress_that_can_not_be_written_is_told(ask: Ask) -> 
     await prepare_progress(visitor)
 
 
-async def test_a_value_that_does_not_fit_is_told_with_its_column(ask: Ask) -> None:
+async def test_a_value_that_does_not_fit_is_reported_with_its_column(ask: Ask) -> None:
     await asyncio.to_thread(ask, "CREATE TABLE totals (id bigint, total smallint)")
     narrow = replace(TARGET, columns=(TARGET.columns[0], TargetColumn(name="total", type="smallint")))
     with pytest.raises(Rejected, match=r"column=total why=value \"70000\" is out of range for type smallint"):
@@ -271,7 +271,7 @@ async def test_a_row_without_a_key_is_refused_in_words(ask: Ask) -> None:
         ("postgresql://guarded:wrong-word@127.0.0.1:x/warehouse", Misconfigured, "a connection can't be read"),
     ],
 )
-async def test_a_connection_that_can_not_be_opened_is_told_without_its_password(
+async def test_a_connection_that_can_not_be_opened_is_reported_without_its_password(
     postgres: RealPostgres, monkeypatch: pytest.MonkeyPatch, dsn: str, kind: type[Exception], words: str
 ) -> None:
     monkeypatch.setenv("STREAMHOUSE_CONNECTION_OTHER", dsn)

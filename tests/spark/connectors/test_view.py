@@ -142,7 +142,7 @@ def keep(spark: SparkSession, http: httpx.Client, keeper: LiveAgent, tmp_path: P
         (f"SELECT {WINDOW}.start AS s, count(*) FROM timed GROUP BY {WINDOW}", ("s",), "update"),
     ],
 )  # fmt: skip
-def test_a_query_tells_its_key_and_how_its_rows_change(
+def test_a_query_shows_its_key_and_how_its_rows_change(
     spark: SparkSession, lines: Lines, text: str, key: tuple[str, ...] | None, mode: str
 ) -> None:
     frame = plain_query(spark.sql(text))
@@ -159,7 +159,7 @@ def test_a_query_tells_its_key_and_how_its_rows_change(
         (f"SELECT {WINDOW}.start AS a, {WINDOW}.end AS b FROM plays GROUP BY {WINDOW}", ("b", "a"), "update"),
     ],
 )
-def test_rows_whose_key_changes_are_told_with_all_others(
+def test_rows_whose_key_changes_are_reported_with_all_others(
     spark: SparkSession, lines: Lines, text: str, key: tuple[str, ...], mode: str
 ) -> None:
     assert mode_of(spark.sql(text), view_key(spark.sql(text), key)) == mode
@@ -259,7 +259,7 @@ def test_of_columns_that_identify_a_row_one_is_enough(
     assert view_key(spark.sql(text), key) == key
 
 
-def test_a_key_that_is_not_there_is_told(lines: Lines, spark: SparkSession, keep: Callable[..., Kept]) -> None:
+def test_a_key_that_is_not_there_is_reported(lines: Lines, spark: SparkSession, keep: Callable[..., Kept]) -> None:
     kept = keep()
     with pytest.raises(Rejected, match=r"missing=\S*user view=\S+ do=select it as well"):
         kept.run(spark.sql("SELECT count(*) AS c FROM plays GROUP BY user"))
@@ -378,7 +378,7 @@ def test_the_only_row_of_a_query_without_groups(spark: SparkSession, lines: Line
 
 
 @pytest.mark.parametrize("key", ["k", "struct(k, n)", "array(k)"])
-def test_keys_whose_bytes_are_no_text_are_told_apart(spark: SparkSession, key: str) -> None:
+def test_keys_whose_bytes_are_no_text_are_distinguished(spark: SparkSession, key: str) -> None:
     """A binary `_key`, say: in JSON all of these would be the same sign."""
     texts = (
         "unhex(d) FROM VALUES ('FF'), ('FE'), ('80'), ('EFBFBD'), ('EFBFBD4646'), ('EFBFBD464'), ('41'), (NULL) t(d)"

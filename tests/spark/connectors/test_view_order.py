@@ -336,7 +336,7 @@ def test_a_view_without_streams_has_the_newest_row_of_each_key(
     assert {row.id: row.n for row in kept.rows()} == newest(orders)
 
 
-def test_rows_of_a_whole_result_that_nothing_tells_apart_are_refused(
+def test_rows_of_a_whole_result_that_nothing_distinguishes_are_refused(
     spark: SparkSession, topic: Callable[[], Topic], bench: Callable[..., Bench]
 ) -> None:
     orders = topic()

@@ -65,7 +65,7 @@ class TestOrders:
         assert len(results) == 330
         assert {row.timestampType for row in rows} == {0}
 
-    def test_splits_are_as_many_as_asked_for_and_share_no_record(self, read: Read) -> None:
+    def test_splits_are_as_many_as_requested_and_share_no_record(self, read: Read) -> None:
         frame = read(topic="orders", minPartitions=7)
         assert frame.rdd.getNumPartitions() == 7
         assert numbers_of(frame.collect()) == list(range(330))
@@ -79,7 +79,7 @@ class TestOrders:
             ({"startingTimestamp": TIME_MS + 10_000, "endingTimestamp": TIME_MS + 20_000}, range(10, 20)),
         ],
     )
-    def test_a_read_begins_and_ends_where_it_is_told(self, read: Read, options: Any, numbers: Any) -> None:
+    def test_a_read_begins_and_ends_at_the_given_offsets(self, read: Read, options: Any, numbers: Any) -> None:
         assert numbers_of(read(topic="orders", **options).collect()) == sorted(numbers)
 
     def test_topics_are_named_or_matched_or_assigned(self, read: Read) -> None:

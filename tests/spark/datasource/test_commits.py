@@ -123,7 +123,7 @@ def test_records_of_producers_and_of_the_sink_follow_each_other(
         assert sorted(offsets) == list(range(len(offsets)))
 
 
-def test_an_empty_micro_batch_asks_nobody(destination: WriteTarget) -> None:
+def test_an_empty_micro_batch_sends_no_request(destination: WriteTarget) -> None:
     assert commit_segments(destination.options, []) is None
     assert commit_segments(destination.options, [write(destination, [], identity()), None]) is None
 
@@ -156,12 +156,12 @@ def test_a_batch_that_says_which_commit_it_is_is_written_once(
         stream_writer(options, VALUES, overwrite=False)
 
 
-def test_an_unknown_topic_is_told_before_any_work_where_agents_make_none(sink_agent: LiveAgent) -> None:
+def test_an_unknown_topic_is_reported_before_any_work_where_agents_make_none(sink_agent: LiveAgent) -> None:
     with pytest.raises(UnknownTopic, match="nowhere do=look at the option or column topic, or create it"):
         WriteTarget.find(WriteOptions(agents=sink_agent.http, topic="nowhere"), VALUES, overwrite=False)
 
 
-def test_an_unknown_topic_in_a_row_is_told(sink_agent: LiveAgent) -> None:
+def test_an_unknown_topic_in_a_row_is_reported(sink_agent: LiveAgent) -> None:
     schema = StructType().add("topic", StringType()).add("value", StringType())
     destination = WriteTarget.find(WriteOptions(agents=sink_agent.http), schema, overwrite=False)
     with pytest.raises(UnknownTopic, match="nowhere do="):
@@ -180,14 +180,14 @@ def test_topics_are_not_overwritten(sink_agent: LiveAgent, topic: str) -> None:
         WriteTarget.find(WriteOptions(agents=sink_agent.http, topic=topic), VALUES, overwrite=True)
 
 
-def test_a_topic_whose_schemas_agents_judge_is_told(sink_agent: LiveAgent, sink_client: SyncClient) -> None:
+def test_a_topic_whose_schemas_agents_judge_is_reported(sink_agent: LiveAgent, sink_client: SyncClient) -> None:
     name = f"judged-{uuid.uuid4()}"
     sink_client.topics.create(name, partitions=1, config={"streamhouse.schema.validation": "id"})
     with pytest.raises(Misconfigured, match=f"topic={name} do=write to a topic without"):
         WriteTarget.find(WriteOptions(agents=sink_agent.http, topic=name), VALUES, overwrite=False)
 
 
-def test_a_segment_that_is_gone_is_told_and_nothing_is_placed(
+def test_a_segment_that_is_gone_is_reported_and_nothing_is_placed(
     destination: WriteTarget, topic: str, sink_client: SyncClient, sink_agent: LiveAgent
 ) -> None:
     written = write(destination, ["a"], identity())
@@ -197,7 +197,7 @@ def test_a_segment_that_is_gone_is_told_and_nothing_is_placed(
     assert seen(sink_client, topic) == []
 
 
-def test_a_bucket_that_may_not_be_written_is_told(tmp_path: Path, destination: WriteTarget) -> None:
+def test_a_bucket_that_may_not_be_written_is_reported(tmp_path: Path, destination: WriteTarget) -> None:
     with pytest.raises(Misconfigured, match=r"where this executor can't see them.*do="):
         WriteTarget(options=destination.options, store=f"file://{tmp_path}/nowhere", target=destination.target).write(
             iter([]), identity()
@@ -205,7 +205,7 @@ def test_a_bucket_that_may_not_be_written_is_told(tmp_path: Path, destination: W
 
 
 @pytest.mark.s3
-def test_a_bucket_that_refuses_is_told(
+def test_a_bucket_that_refuses_is_reported(
     bucket: RealS3, destination: WriteTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {**bucket.environment, "AWS_SECRET_ACCESS_KEY": "wrong"}.items():
@@ -258,7 +258,7 @@ def agents(http: Scripted, clock: ManualClock) -> CommitClient:
     return CommitClient(http, clock=clock, ids=Ids())  # type: ignore[arg-type]
 
 
-async def test_a_commit_is_asked_for_again_until_somebody_answers() -> None:
+async def test_a_commit_is_requested_again_until_someone_answers() -> None:
     http, clock = Scripted(Unavailable("away"), HttpResponse(503, b"{}"), HttpResponse(429, b"{}"), DONE), ManualClock()
     assert (await agents(http, clock).commit(COMMIT, timeout_s=60)).replayed
     assert http.requests == 4
@@ -272,7 +272,7 @@ async def test_a_commit_that_nobody_answers_fails_in_time_and_says_what_to_do() 
     assert clock.now <= 60
 
 
-async def test_a_commit_that_is_refused_is_not_asked_for_again() -> None:
+async def test_a_commit_that_is_refused_is_not_requested_again() -> None:
     http = Scripted(HttpResponse(409, b'{"detail": "commit is older than the last one"}'))
     with pytest.raises(CommitRefused, match="older than the last one"):
         await agents(http, ManualClock()).commit(COMMIT, timeout_s=60)
@@ -284,7 +284,7 @@ TOPIC = HttpResponse(
 )
 
 
-async def test_an_answer_about_a_topic_holds_for_a_moment() -> None:
+async def test_a_response_about_a_topic_holds_for_a_moment() -> None:
     http, clock = Scripted(TOPIC), ManualClock()
     request = agents(http, clock)
     assert (await request.target("a", timeout_s=1)).partitions == 2
@@ -312,7 +312,7 @@ def keyed(destination: WriteTarget, task: int, of: CommitId) -> TaskCommit:
 
 
 @pytest.mark.parametrize("max_bytes", [MAX_MERGED_BYTES, 2500])
-def test_a_commit_of_more_runs_than_agents_take_is_merged_before_it_is_asked_for(
+def test_a_commit_of_more_runs_than_agents_take_is_merged_before_it_is_requested(
     strict_agent: LiveAgent, monkeypatch: pytest.MonkeyPatch, max_bytes: int
 ) -> None:
     """2,500 bytes are more than the runs of a partition have, and less than two segments."""
@@ -325,9 +325,9 @@ def test_a_commit_of_more_runs_than_agents_take_is_merged_before_it_is_asked_for
         written = [keyed(destination, task, of) for task in range(5)]
         assert sum(len(segment.runs) for message in written for segment in message.segments) == 20
         assert min(2 * segment.size_bytes for message in written for segment in message.segments) > 2500
-        placed = commit_segments(options, written)
-        assert placed is not None
-        assert len(placed.placed) == 4
+        pending = commit_segments(options, written)
+        assert pending is not None
+        assert len(pending.placed) == 4
         again = commit_segments(options, [keyed(destination, task, of) for task in range(5)])
         assert again is not None
         assert again.replayed

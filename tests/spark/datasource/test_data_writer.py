@@ -92,7 +92,7 @@ def test_rows_name_their_topics(spark: SparkSession, save: Save, client: SyncCli
         ("repeat(uuid(), 60000) AS value", {"compression": "none"}, "do=raise max.message.bytes of the topic"),
     ],
 )
-def test_what_can_not_be_written_is_told(
+def test_what_can_not_be_written_is_reported(
     spark: SparkSession, save: Save, topic: str, client: SyncClient, columns: str, options: dict[str, str], text: str
 ) -> None:
     with pytest.raises(PySparkException) as caught:

@@ -66,9 +66,9 @@ def test_tasks_with_keys_read_and_rewrite_encrypted_segments(agent: LiveAgent, w
     assert (done.runs_before, done.runs_after) == (20, 1)
     assert values(agent) == expected
     assert [value for *_, value in asyncio.run(consumed(agent, "orders", 20))] == expected
-    placed = {key: body for key, body in files_below(agent.data / "objects").items() if key.startswith("placed/")}
-    assert placed
-    for key, body in placed.items():
+    pending = {key: body for key, body in files_below(agent.data / "objects").items() if key.startswith("placed/")}
+    assert pending
+    for key, body in pending.items():
         key_id, plain = decrypt_object(body, key, keys_of("k1"))
         assert key_id == "k1"
         assert plain.startswith(b"STRMHSEG")

@@ -30,7 +30,9 @@ def write(spark: SparkSession, agents: str, start: int) -> None:
 
 
 @pytest.mark.slow
-def test_each_row_comes_once_when_whoever_coordinates_is_killed_in_the_commit(spark: SparkSession, pair: Pair) -> None:
+def test_each_row_comes_once_when_whichever_agent_coordinates_is_killed_in_the_commit(
+    spark: SparkSession, pair: Pair
+) -> None:
     with SyncClient(pair.addresses) as client:
         client.topics.create("orders", partitions=PARTITIONS)
     # Everything is held, and nothing is placed yet.

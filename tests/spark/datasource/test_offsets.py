@@ -48,7 +48,7 @@ def test_a_read_starts_at_an_end_at_an_offset_or_at_a_time() -> None:
     assert starts(SpecificTimestamps({A: 1000}), {A: 11}) == {"orders-0": 11, "orders-1": 0}
 
 
-def test_a_time_after_the_last_record_is_an_error_unless_told_otherwise() -> None:
+def test_a_time_after_the_last_record_is_an_error_unless_the_options_allow_it() -> None:
     with pytest.raises(Misconfigured, match="startingOffsetsByTimestampStrategy=latest"):
         starts_at(SpecificTimestamps({}, 1000), LOG_BOUNDS, {A: 11, B: None}, late_is_latest=False, report_loss=FAILS)
 
@@ -61,7 +61,7 @@ def test_offsets_that_are_gone_fail_the_read_or_are_left_out(offset: int, result
     assert starts_at(edge, LOG_BOUNDS, {}, late_is_latest=False, report_loss=GOES_ON)[A] == result
 
 
-def test_a_stream_that_has_a_checkpoint_is_not_told_of_options_that_its_checkpoint_goes_before() -> None:
+def test_a_stream_that_has_a_checkpoint_is_not_warned_of_options_that_its_checkpoint_goes_before() -> None:
     with pytest.raises(DataLost, match="do=start with a new checkpointLocation, or set failOnDataLoss=false"):
         resume_offsets({A: 3}, LOG_BOUNDS, report_loss=data_loss_reporter(fails=True, has_checkpoint=True))
 
@@ -120,7 +120,7 @@ def test_a_limit_holds_and_a_stream_gets_on_whatever_waits(waiting: list[tuple[i
     quiet=st.lists(st.integers(1, 50), min_size=1, max_size=7),
     most=st.floats(0.1, 5000),
 )
-def test_no_partition_waits_for_ever_beside_a_backlog_that_keeps_growing(
+def test_no_partition_waits_forever_beside_a_backlog_that_keeps_growing(
     backlog: int, quiet: list[int], most: float
 ) -> None:
     ends = {TopicPartition("t", number): count for number, count in enumerate([backlog, *quiet])}

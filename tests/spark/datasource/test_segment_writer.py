@@ -194,14 +194,14 @@ def test_rows_go_to_the_topics_that_they_name_in_one_object() -> None:
     assert values_of(result[TopicPartition("returns", 0)]) == [b"a", b"d"]
 
 
-def test_a_row_without_a_topic_is_told() -> None:
+def test_a_row_without_a_topic_is_reported() -> None:
     batch = rows(value=["a", "b"], topic=["orders", None])
     with pytest.raises(InvalidRecord, match="no topic"):
         writer(Bucket(), {"orders": target()}).write([batch])
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_batches_have_the_codec_that_was_asked_for(codec: Codec) -> None:
+def test_batches_have_the_codec_that_was_requested(codec: Codec) -> None:
     bucket = Bucket()
     given = rows(value=["the same again"] * 1000)
     options = WriteOptions(topic="orders", codec=codec)
@@ -218,7 +218,7 @@ def test_what_does_not_shrink_is_not_compressed() -> None:
     assert read_header(batch).codec == Codec.NONE
 
 
-def test_batches_and_objects_have_the_sizes_that_were_asked_for() -> None:
+def test_batches_and_objects_have_the_sizes_that_were_requested() -> None:
     bucket = Bucket()
     options = WriteOptions(topic="orders", codec=Codec.NONE, batch_bytes=10_000, segment_bytes=100_000)
     given = rows(value=[bytes([n % 256]) * 100 for n in range(5000)])
@@ -251,7 +251,7 @@ def test_no_rows_are_no_objects() -> None:
     assert bucket.objects == {}
 
 
-def test_a_record_that_is_larger_than_its_topic_allows_is_told_with_what_to_do() -> None:
+def test_a_record_that_is_larger_than_its_topic_allows_is_reported_with_what_to_do() -> None:
     noise = Ids().token() * 100
     with pytest.raises(RecordTooLarge, match=r"orders-0 do=raise max\.message\.bytes.*limit=1000"):
         writer(
@@ -347,7 +347,7 @@ def columns(types: Mapping[str, DataType]) -> StructType:
         ),
     ],
 )
-def test_columns_that_can_not_be_records_are_told_before_any_work(
+def test_columns_that_can_not_be_records_are_reported_before_any_work(
     types: Mapping[str, DataType], topic: str | None, text: str
 ) -> None:
     with pytest.raises(Misconfigured, match=text):

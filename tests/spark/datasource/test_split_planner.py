@@ -91,7 +91,7 @@ def test_one_huge_partition_is_cut_evenly() -> None:
     assert {piece.end - piece.start for split in splits for piece in split.pieces} == {50_000}
 
 
-def test_a_task_has_no_more_records_than_somebody_allows_and_they_share_evenly() -> None:
+def test_a_task_has_no_more_records_than_someone_allows_and_they_share_evenly() -> None:
     result = plan(run(0, 60), run(60, 90), flushed_end=90, end=100)
     pieces = list(segment_ranges(result, OffsetRange(ORDERS, 0)))
     splits = splits_of(pieces, store="memory:", split_bytes=32 * MIB, max_records=30)

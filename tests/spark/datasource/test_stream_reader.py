@@ -209,7 +209,7 @@ def send_when_started(client: SyncClient, query: StreamingQuery) -> None:
 
 
 @pytest.mark.parametrize(("delay", "waits"), [("1h", True), ("0ms", False)])
-def test_a_stream_leaves_a_few_records_to_a_later_batch_but_not_for_ever(
+def test_a_stream_leaves_a_few_records_to_a_later_batch_but_not_forever(
     client: SyncClient, agent: LiveAgent, delay: str, waits: bool
 ) -> None:
     topic = f"few-{delay}"

@@ -107,7 +107,7 @@ def test_a_take_over_before_there_is_a_table_counts(make: Make, connector: Conne
 
 @pytest.mark.parametrize(("connector", "step"), [each for each in INTERRUPTED if each[1] != "last_batch"])
 @pytest.mark.parametrize("key", scaled(quick=[("id",)], nightly=[(), ("id",)]))
-def test_a_micro_batch_that_somebody_else_commits_meanwhile_is_there_once(
+def test_a_micro_batch_that_another_session_commits_meanwhile_is_there_once(
     make: Make, connector: Connector, step: str, key: tuple[str, ...]
 ) -> None:
     first, second = make(connector, *key), make(connector, *key)

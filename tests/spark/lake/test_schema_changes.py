@@ -52,7 +52,7 @@ def test_another_registered_schema_ends_the_query(spark: SparkSession) -> None:
     before_batch.check()
     backend.registered = columns("id bigint,country string")
     growing(backend).check()
-    before_batch._looked_at_s = None
+    before_batch._checked_at_s = None
     with pytest.raises(Unavailable, match="other columns now"):
         before_batch.check()
 
@@ -66,9 +66,9 @@ def test_records_with_a_new_field_end_it_and_records_without_an_old_one_do_not(s
         [b'{"id": "text", "country": "de"}'],
     ]
     for records in seen:
-        backend.records, before_batch._looked_at_s = records, None
+        backend.records, before_batch._checked_at_s = records, None
         before_batch.check()
-    backend.records, before_batch._looked_at_s = [b'{"id": 2, "vip": true}'], None
+    backend.records, before_batch._checked_at_s = [b'{"id": 2, "vip": true}'], None
     with pytest.raises(Unavailable, match="stream=orders"):
         before_batch.check()
 

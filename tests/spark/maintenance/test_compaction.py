@@ -77,7 +77,7 @@ def test_what_is_clean_is_left_alone(agent: LiveAgent) -> None:
     assert compact("clean", agents=agent.http, executors=NoExecutors()).up_to == {}
 
 
-def test_a_topic_that_is_not_compacted_is_told_so(agent: LiveAgent) -> None:
+def test_a_topic_that_is_not_compacted_gets_that_error(agent: LiveAgent) -> None:
     create(agent, "kept")
     put(agent, "kept", ("a", "1"), ("a", "2"))
     with pytest.raises(Misconfigured, match=r"not compacted; topic=kept .*cleanup\.policy=compact"):
@@ -189,7 +189,7 @@ def test_runs_are_replaced_oldest_first(agent: LiveAgent) -> None:
 
 
 @pytest.mark.usefixtures("small_groups")
-def test_runs_that_somebody_merged_meanwhile_are_planned_again(agent: LiveAgent) -> None:
+def test_runs_that_someone_merged_meanwhile_are_planned_again(agent: LiveAgent) -> None:
     create(agent, "beside", cleanup_policy="compact")
     history_of = [("a", "1"), ("b", "2"), ("a", None), ("c", "3"), ("b", "4"), ("a", "5"), ("c", "6"), ("d", "7")]
     for pair in history_of:
@@ -238,7 +238,7 @@ def test_a_topic_that_was_made_again_is_left_alone(agent: LiveAgent) -> None:
     assert values(agent, "again") == [(0, b"b", b"1"), (1, b"c", b"2")]
 
 
-def test_a_job_does_not_go_on_for_ever_against_others(agent: LiveAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_does_not_go_on_forever_against_others(agent: LiveAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction_job, "MAX_ROUNDS", 3)
     create(agent, "contested", cleanup_policy="compact")
     put(agent, "contested", ("a", "1"), ("a", "2"))

@@ -102,7 +102,7 @@ class Leaping(SystemClock):
         self.leapt_s += seconds
 
 
-def test_a_wrong_address_is_told_without_the_patience_that_agents_get_later(quick: LiveAgent) -> None:
+def test_a_wrong_address_is_reported_without_the_timeout_that_agents_get_later(quick: LiveAgent) -> None:
     clock = Leaping()
 
     async def check_address(address: str) -> None:

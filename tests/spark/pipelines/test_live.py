@@ -148,7 +148,7 @@ def test_what_cannot_be_decoded_goes_to_the_dead_letters_with_the_reason(pipelin
     until(lambda: pipelines.of("copies")["status"]["dead_letters"] == 1, "it is counted")
 
 
-def test_figures_tell_how_it_runs(pipelines: Pipelines) -> None:
+def test_figures_show_how_it_runs(pipelines: Pipelines) -> None:
     until(lambda: pipelines.of("copies")["status"]["lag_records"] == 0, "there is no lag")
     status = pipelines.of("copies")["status"]
     assert status["rows_in"] == 5
@@ -223,7 +223,7 @@ def test_a_restart_from_a_place_writes_again_what_is_behind_it(pipelines: Pipeli
     pipelines.reads("copies", [*rows, *everything, *last, {"id": 22, "twice": 66}])
 
 
-def test_a_pipeline_that_asks_for_it_has_a_runner_of_its_own(pipelines: Pipelines, supervisor: LiveSupervisor) -> None:
+def test_a_pipeline_that_requests_it_has_a_runner_of_its_own(pipelines: Pipelines, supervisor: LiveSupervisor) -> None:
     before = supervisor.runners
     assert before.keys() == {"shared"}
     pipelines.apply(ALONE)

@@ -95,7 +95,7 @@ def test_a_right_that_is_taken_away_stops_a_pipeline_until_it_is_back(agent: Acl
     wait_until(lambda: sorted(each["id"] for each in copied(agent)) == [1, 2, 3], timeout_s=120)
 
 
-def test_nobody_changes_or_takes_over_a_pipeline_of_somebody_else(agent: AclAgent) -> None:
+def test_nobody_changes_or_takes_over_a_pipeline_of_another_user(agent: AclAgent) -> None:
     assert put(agent, "bob", "alices", SECRET_TOPIC).status_code == 403
     part = {"epoch": 1, "query": str(uuid.uuid4()), "batch": 0, "fresh_at_ms": 0}
     assert agent.send("bob", "POST", "/v1/views/alices/rows", json=part).status_code == 403

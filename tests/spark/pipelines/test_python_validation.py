@@ -53,7 +53,7 @@ def test_what_can_run_is_right(spark: SparkSession, body: str) -> None:
         ("frame = tables.stream('orders')\nreturn frame.orderBy('id')", 4, "sort"),
     ],
 )
-def test_what_cannot_run_is_told_with_its_line(spark: SparkSession, body: str, line: int, word: str) -> None:
+def test_what_cannot_run_is_reported_with_its_line(spark: SparkSession, body: str, line: int, word: str) -> None:
     [(at, text)] = problems(spark, body)
     assert word.lower() in text.lower()
     assert at == line

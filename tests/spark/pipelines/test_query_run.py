@@ -96,7 +96,7 @@ def test_the_newest_versions_of_a_lake_table_and_the_ui_are_in_the_progress() ->
     assert figures["progress"] == {GENERATION: JOB.generation, VERSIONS: [{"version": "7"}], SPARK_UI: ui}
 
 
-def test_a_query_that_does_not_stop_is_asked_again() -> None:
+def test_a_query_that_does_not_stop_is_tried_again() -> None:
     query, ended = Query(failures=1), list[int]()
     stop_all([cast(StreamingQuery, query)], end=lambda: ended.append(1))
     assert (query.isActive, query.stops, ended) == (False, 2, [])

@@ -47,7 +47,7 @@ def test_waits_between_tries_double_up_to_a_limit() -> None:
     assert subject.status(0)["restarts"] == 6
 
 
-def test_patience_begins_anew_after_a_healthy_while() -> None:
+def test_the_backoff_begins_anew_after_a_healthy_while() -> None:
     subject = care(Backoff(first_s=1, most_s=64, healthy_s=60))
     for _ in range(5):
         fail(subject, 1.0)
@@ -67,7 +67,7 @@ def test_what_trying_again_does_not_cure_is_failed_with_words() -> None:
     assert "no column amont" in subject.lines[-1]["text"]
 
 
-def test_the_last_error_is_told_until_a_micro_batch_is_over() -> None:
+def test_the_last_error_is_reported_until_a_micro_batch_is_over() -> None:
     subject = care()
     fail(subject, 1.0)
     subject.started(2)
@@ -170,7 +170,7 @@ def test_late_rows_are_counted_on_by_the_next_run_and_the_next_supervisor() -> N
     assert anew.late_rows == 0
 
 
-def test_the_log_tells_of_late_rows_once_a_minute() -> None:
+def test_the_log_reports_late_rows_once_a_minute() -> None:
     late = LateRows()
     assert late.line(0, 0.0) is None
     assert late.line(3, 1.0) == "rows came later than the watermark allows and were left out; rows=3 since_start=3"

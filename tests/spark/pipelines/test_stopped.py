@@ -139,7 +139,7 @@ def test_a_stopped_runner_of_what_begins_anew_commits_nothing(agent: LiveAgent, 
             signalled(first, signal.SIGCONT, is_all=True)
 
 
-def test_each_row_is_there_once_whoever_is_stopped(agent: LiveAgent, tmp_path: Path) -> None:
+def test_each_row_is_there_once_whichever_agent_is_stopped(agent: LiveAgent, tmp_path: Path) -> None:
     first, second = (LiveSupervisor(agent, tmp_path, name) for name in ("first", "second"))
     with SyncClient(agent.http) as client, first:
         client.topics.create("orders", partitions=2)

@@ -155,7 +155,7 @@ async def test_what_is_assigned_is_started_once_spark_is_ready(world: World) -> 
     assert world.phases == {"copies": "starting"}
 
 
-async def test_figures_are_told_with_the_next_heartbeat(world: World) -> None:
+async def test_figures_are_reported_with_the_next_heartbeat(world: World) -> None:
     child = await world.started()
     child.say(Metrics(run=1, figures={"rows_in": 10, "batch_id": 3}))
     await world.step()
@@ -179,7 +179,7 @@ async def test_a_runner_hears_how_far_its_pipeline_had_come(world: World) -> Non
     assert pipeline_job(start.pipeline, epoch=5).has_run
 
 
-async def test_a_new_owner_tells_on_how_far_a_pipeline_had_come(world: World) -> None:
+async def test_a_new_owner_keeps_how_far_a_pipeline_had_come(world: World) -> None:
     world.assigned = [assignment("copies", status={"batch_id": 3, "progress": {"generation": 1}})]
     await world.step()
     await world.step()
@@ -187,7 +187,7 @@ async def test_a_new_owner_tells_on_how_far_a_pipeline_had_come(world: World) ->
     assert (tells["status"]["batch_id"], tells["status"]["progress"]) == (3, {"generation": 1})
 
 
-async def test_what_is_not_assigned_any_more_is_stopped_and_told_of_until_it_has_ended(world: World) -> None:
+async def test_what_is_not_assigned_any_more_is_stopped_and_reported_until_it_has_ended(world: World) -> None:
     child = await world.started()
     world.assigned = []
     await world.step()
@@ -212,7 +212,7 @@ async def test_a_changed_definition_starts_when_the_old_one_has_ended(world: Wor
     assert start.pipeline["revision"] == 2
 
 
-async def test_who_applies_a_pipeline_of_somebody_else_has_a_run_of_his_own(world: World) -> None:
+async def test_who_applies_a_pipeline_of_another_user_has_a_run_of_his_own(world: World) -> None:
     """The old run never acts as the new owner, whatever the definition says."""
     child = await world.started(**assignment("copies", runs_as="User:bob"), token="bob's")
     starts = [each for each in child.received if isinstance(each, Start)]

@@ -72,8 +72,8 @@ def test_a_topic_that_is_not_there_has_no_sample(backend: AgentCatalogBackend) -
         backend.sample("asked-nowhere")
 
 
-def test_registered_columns_are_those_of_the_latest_schema(backend: AgentCatalogBackend, asked_users: str) -> None:
-    assert backend.fields(asked_users) == columns(id="bigint", name="string")
+def test_registered_columns_are_those_of_the_latest_schema(backend: AgentCatalogBackend, requested_users: str) -> None:
+    assert backend.fields(requested_users) == columns(id="bigint", name="string")
     assert backend.fields("asked-unregistered") is None
 
 
@@ -94,12 +94,12 @@ def test_fields_of_a_registered_struct_may_be_called_anything(
 
 @pytest.mark.spark
 def test_a_registered_topic_is_read_by_its_schema(
-    spark: SparkSession, agent: LiveAgent, backend: AgentCatalogBackend, asked_users: str
+    spark: SparkSession, agent: LiveAgent, backend: AgentCatalogBackend, requested_users: str
 ) -> None:
     catalog = Catalog(agent.http, backend=backend)
     text = "SELECT name, _key, _offset FROM `asked-users` WHERE id > 0"
     bound = resolve(spark, text, catalog, ReadContext(agents=agent.http))
-    assert catalog.origin(asked_users) == "registered"
+    assert catalog.origin(requested_users) == "registered"
     assert sorted(map(tuple, bound.frame.collect())) == [("a", "1", 0), ("c", "3", 2)]
     counted = resolve(spark, "SELECT count(*) FROM `asked-users`", catalog, ReadContext(agents=agent.http))
     assert counted.frame.collect()[0][0] == 3

@@ -23,7 +23,7 @@ def catalog(backend: FakeBackend, clock: HandClock | None = None) -> Catalog:
     return Catalog("nowhere:1", backend=backend, clock=clock or HandClock())
 
 
-def test_declared_columns_ask_nobody() -> None:
+def test_declared_columns_need_no_request() -> None:
     backend = FakeBackend(topic("orders", id="BIGINT"))
     known = catalog(backend)
     result = known.find("orders")
@@ -115,7 +115,7 @@ def test_an_unknown_name_is_nothing_and_has_neighbours() -> None:
     assert known.suggestions("ordres") == ("orders",)
 
 
-def test_answers_are_kept_for_a_while() -> None:
+def test_responses_are_kept_for_a_while() -> None:
     clock, backend = HandClock(), FakeBackend(topic("orders"), samples={"orders": [b'{"a": 1}']})
     known = catalog(backend, clock)
     for _ in range(3):

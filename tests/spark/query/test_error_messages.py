@@ -29,7 +29,7 @@ from tests.spark.query.fakes import FakeBackend, topic
         ("SELECT *\nFROM ordrs", 4, 6, "there is no table or topic ordrs", "did you mean orders"),
     ],
 )
-def test_a_mistake_of_a_query_is_told_at_its_place(
+def test_a_mistake_of_a_query_is_reported_at_its_place(
     spark: SparkSession, select: str, line: int, column: int, text: str, hint: str
 ) -> None:
     before = "-- a file\nCREATE PIPELINE p AS INSERT INTO t\n"
@@ -49,7 +49,7 @@ def test_our_own_errors_keep_their_words() -> None:
     assert problem == SqlDiagnostic(line=2, column=1, text="no schema", hint="register one")
 
 
-def test_an_error_of_a_python_worker_is_told_without_its_traceback() -> None:
+def test_an_error_of_a_python_worker_is_reported_without_its_traceback() -> None:
     text = (
         "[PYTHON_EXCEPTION] An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
         '  File "split_reader.py", line 109, in read_split\nImportError: cannot import name x\n'

@@ -57,7 +57,7 @@ def test_our_own_errors_are_found_in_what_a_task_said(line: str, can_retry: bool
     assert result.can_retry is can_retry
 
 
-def test_an_error_in_a_users_function_is_told_in_its_words() -> None:
+def test_an_error_in_a_users_function_is_reported_in_its_words() -> None:
     result = fault("Job aborted", PYTHON.format("ValueError: boom in my code"))
     assert result.reason == "ValueError: boom in my code"
     assert result.can_retry
@@ -75,7 +75,7 @@ def test_a_spark_that_is_in_trouble_is_tried_again() -> None:
     assert result.can_retry
 
 
-def test_errors_before_the_start_are_told_as_they_are() -> None:
+def test_errors_before_the_start_are_reported_as_they_are() -> None:
     assert not classify_failure(Misconfigured("no stream")).can_retry
     assert classify_failure(Unavailable("nobody is there")).can_retry
     assert classify_failure(KeyError("amont")).reason == "KeyError: 'amont'"

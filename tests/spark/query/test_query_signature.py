@@ -326,7 +326,7 @@ def test_any_query_has_a_signature_and_always_the_same(spark: SparkSession, shap
     assert one.result == other.result
 
 
-def test_a_plan_that_is_not_understood_is_told_by_its_text(
+def test_a_plan_that_is_not_understood_is_reported_by_its_text(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shape = Shaper(spark)

@@ -208,7 +208,7 @@ def test_a_name_cannot_be_a_stream_and_a_table_at_once(bound: Binder) -> None:
     assert "CREATE TABLE orders_all" in caught.value.hint
 
 
-def test_an_unknown_name_is_told_with_what_is_near(bound: Binder) -> None:
+def test_an_unknown_name_is_reported_with_what_is_near(bound: Binder) -> None:
     with pytest.raises(StatementError, match="there is no table or topic ordrs") as caught:
         bound("SELECT *\nFROM ordrs")
     assert (caught.value.line, caught.value.column, caught.value.hint) == (
@@ -218,7 +218,7 @@ def test_an_unknown_name_is_told_with_what_is_near(bound: Binder) -> None:
     )
 
 
-def test_a_question_does_not_write_to_a_topic(bound: Binder) -> None:
+def test_a_request_does_not_write_to_a_topic(bound: Binder) -> None:
     with pytest.raises(StatementError, match="a query doesn't write to orders") as caught:
         bound("INSERT INTO orders VALUES (1)")
     assert "streamhouse produce orders" in caught.value.hint
@@ -246,7 +246,7 @@ def test_a_string_that_reads_like_a_plan_names_nothing(bound: Binder) -> None:
     assert bound.rows(f'SELECT "{text}"') == [(text,)]
 
 
-def test_a_query_that_reads_nothing_asks_nobody(spark: SparkSession) -> None:
+def test_a_query_that_reads_nothing_sends_no_request(spark: SparkSession) -> None:
     backend = FakeBackend()
     result = resolve(spark, "SELECT 1 + 1", Catalog("nowhere:1", backend=backend), ReadContext(agents="nowhere:1"))
     assert (result.frame.collect()[0][0], result.reads, backend.requests) == (2, (), [])
@@ -257,12 +257,12 @@ def test_views_of_one_query_are_not_those_of_another(bound: Binder, spark: Spark
     assert not spark.catalog.tableExists("orders")
 
 
-def test_describe_tells_columns_without_reading(bound: Binder) -> None:
+def test_describe_shows_columns_without_reading(bound: Binder) -> None:
     rows = bound("DESCRIBE orders").frame.collect()
     assert [(row[0], row[1]) for row in rows][:2] == [("id", "bigint"), ("amount", "double")]
 
 
-def test_explain_tells_what_is_read(bound: Binder) -> None:
+def test_explain_shows_what_is_read(bound: Binder) -> None:
     (row,) = bound("EXPLAIN FORMATTED SELECT sum(amount) FROM orders").frame.collect()
     assert "table orders (topic, columns declared): amount" in row["plan"]
     assert "== Physical Plan ==" in row["plan"]

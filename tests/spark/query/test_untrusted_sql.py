@@ -286,7 +286,7 @@ def test_what_reaches_further_is_refused(spark: SparkSession, text: str) -> None
 
 
 @pytest.mark.parametrize("text", ["OPEN c", "FETCH c INTO x", "DECLARE c CURSOR FOR SELECT 1"])
-def test_a_statement_of_a_script_is_told_as_one(spark: SparkSession, text: str) -> None:
+def test_a_statement_of_a_script_is_reported_as_one(spark: SparkSession, text: str) -> None:
     with pytest.raises(StatementError, match="a statement of a script"):
         check_untrusted(spark, text)
 
@@ -310,7 +310,7 @@ def test_every_function_of_this_spark_was_decided_on(spark: SparkSession) -> Non
     assert functions | tables == FUNCTIONS | TABLE_FUNCTIONS | REFUSED.keys()
 
 
-def test_a_function_that_somebody_registered_is_refused(spark: SparkSession) -> None:
+def test_a_function_that_someone_registered_is_refused(spark: SparkSession) -> None:
     spark.udf.register("mine", lambda: "x")
     try:
         with pytest.raises(StatementError, match="mine can't be used through agents: it isn't known"):

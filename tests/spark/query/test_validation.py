@@ -136,7 +136,7 @@ DROP TABLE;"""
         ("CREATE TABLE t (a INT, b NUMBR) WITH (connector = 'topic')", 1, 26, "there is no type NUMBR", "DOUBLE"),
     ],
 )
-def test_what_is_wrong_is_told_at_its_place(
+def test_what_is_wrong_is_reported_at_its_place(
     check: Checker, text: str, line: int, column: int, what: str, hint: str
 ) -> None:
     problem = check.problem(text)
@@ -187,7 +187,7 @@ def test_a_name_that_is_missing_is_shown_where_it_is_read(check: Checker) -> Non
     assert (problem.line, problem.column) == (2, 13)
 
 
-def test_words_of_other_systems_are_told_apart(check: Checker) -> None:
+def test_words_of_other_systems_are_distinguished(check: Checker) -> None:
     assert "EMIT CHANGES" in check.problem("SELECT id FROM STREAM(orders) EMIT CHANGES").hint
 
 
@@ -217,7 +217,7 @@ def test_statements_from_the_wire_are_judged_before_anything_is_made_of_them(che
 
 
 @pytest.mark.parametrize("value", ["current_user()", "user", "'${env:HOME}'", "xpath_string(customer, 'a')"])
-def test_definitions_are_judged_whoever_applies_them(check: Checker, value: str) -> None:
+def test_definitions_are_judged_for_every_user(check: Checker, value: str) -> None:
     (result,) = check(f"{VIEW} KEY (x) AS SELECT {value} AS x FROM STREAM(orders)")
     assert "through agents" in result.problems[0].text
     assert "leave it out" in result.problems[0].hint
@@ -229,14 +229,14 @@ def test_a_view_of_one_row_needs_no_key(check: Checker, source: str) -> None:
     assert (result.problems, result.key) == ((), ())
 
 
-def test_inferred_columns_are_told(check: Checker) -> None:
+def test_inferred_columns_are_reported(check: Checker) -> None:
     check.backend.known.append(topic("events"))
     check.backend.samples["events"] = [b'{"kind": "a"}'] * 3
     (result,) = check("EXPLAIN SELECT kind FROM events")
     assert result.notes == ("columns of events inferred from 3 JSON records; used: kind STRING",)
 
 
-def test_a_pipeline_that_would_feed_itself_is_told(check: Checker) -> None:
+def test_a_pipeline_that_would_feed_itself_is_reported(check: Checker) -> None:
     problem = check.problem("CREATE PIPELINE round AS\nINSERT INTO orders SELECT id FROM STREAM(orders);")
     assert (problem.line, problem.column, problem.hint) == (2, 13, "INSERT INTO another topic")
     assert "it writes the topic that it reads" in problem.text

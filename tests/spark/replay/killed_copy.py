@@ -11,13 +11,13 @@ from streamhouse.spark.agents.commits import CommitClient, CommitRequest, Commit
 from streamhouse.spark.replay import copy_job
 from streamhouse.spark.replay.copy_job import CopySpec
 
-placed = CommitClient.commit
+pending = CommitClient.commit
 
 
 async def commit(self: CommitClient, commit: CommitRequest, *, timeout_s: float) -> CommitResult:
     """Ours, but for the place where everything ends without a goodbye."""
     reach("before", commit.epoch)
-    done = await placed(self, commit, timeout_s=timeout_s)
+    done = await pending(self, commit, timeout_s=timeout_s)
     reach("after", commit.epoch)
     return done
 

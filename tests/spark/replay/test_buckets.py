@@ -104,7 +104,7 @@ def test_an_address_for_s3_alone_goes_first(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_bucket_that_is_not_there_is_told(bucket: RealS3, kind: Kind) -> None:
+def test_a_bucket_that_is_not_there_is_reported(bucket: RealS3, kind: Kind) -> None:
     result = rf"no such bucket; bucket=nonesuch endpoint={bucket.endpoint} do=correct the name"
     with pytest.raises(Misconfigured, match=result):
         find_kind("s3://nonesuch/orders")
@@ -113,7 +113,7 @@ def test_a_bucket_that_is_not_there_is_told(bucket: RealS3, kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_credentials_that_a_bucket_refuses_are_told(
+def test_credentials_that_a_bucket_refuses_are_reported(
     places: dict[Kind, str], kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of-somebody-else")
@@ -126,12 +126,12 @@ def test_credentials_that_a_bucket_refuses_are_told(
     assert "\n" not in str(refused.value)
 
 
-def test_an_object_store_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_store_that_does_not_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
     with pytest.raises(Unavailable, match=r"the object store doesn't answer; source=s3://.* endpoint=http://127"):
         open_source(Reference("delta", f"{ROOT}/delta"))
 
 
-def test_a_prefix_without_files_is_told() -> None:
+def test_a_prefix_without_files_is_reported() -> None:
     with pytest.raises(Misconfigured, match=rf"no Parquet file there; source={ROOT}/none"):
         open_source(Reference(find_kind(f"{ROOT}/none"), f"{ROOT}/none"))

@@ -86,7 +86,7 @@ def test_a_job_id_belongs_to_one_question(agent: LiveAgent, client: SyncClient, 
         copy(source, target, job_id=job, where="true")
 
 
-def test_only_what_is_asked_for_is_copied(agent: LiveAgent, client: SyncClient, copy: Copy) -> None:
+def test_only_what_is_requested_is_copied(agent: LiveAgent, client: SyncClient, copy: Copy) -> None:
     source, target = named("from"), named("to")
     fill(agent, client, source)
     copy(source, target, where="partition = 1 AND value IS NOT NULL")
@@ -130,7 +130,7 @@ def pairs(agent: LiveAgent, topic: str) -> dict[int, list[tuple[object, ...]]]:
     }
 
 
-def test_mistakes_are_told_before_anything_is_written(agent: LiveAgent, client: SyncClient, copy: Copy) -> None:
+def test_mistakes_are_reported_before_anything_is_written(agent: LiveAgent, client: SyncClient, copy: Copy) -> None:
     source, target = named("from"), named("to")
     with pytest.raises(UnknownTopic) as raised:
         copy(source, target)
@@ -147,7 +147,7 @@ def test_mistakes_are_told_before_anything_is_written(agent: LiveAgent, client: 
     assert target not in [each.name for each in client.topics.list()], "a copy that can't be made leaves nothing"
 
 
-def test_a_wrong_address_is_told_before_anything_is_started(agent: LiveAgent, loop: LoopThread) -> None:
+def test_a_wrong_address_is_reported_before_anything_is_started(agent: LiveAgent, loop: LoopThread) -> None:
     def start() -> SparkSession:
         raise AssertionError("there is nobody to copy from")
 

@@ -77,7 +77,7 @@ def test_a_topic_that_was_saved_comes_back_as_it_was(
     assert records_of(agent, target, 3) == records_of(agent, source, 3)
 
 
-def test_rows_become_json_with_the_key_and_the_time_that_were_asked_for(
+def test_rows_become_json_with_the_key_and_the_time_that_were_requested(
     agent: LiveAgent, restore: Restore, tmp_path: Path
 ) -> None:
     pq.write_table(orders(1, 2, 3), tmp_path / "orders.parquet")
@@ -128,7 +128,7 @@ def test_an_iceberg_table_is_restored_without_what_was_deleted(
     assert [row[1]["id"] for row in rows_in(agent, topic)] == [1, 3, 4]
 
 
-def test_the_same_job_again_writes_nothing_and_other_files_are_told(
+def test_the_same_job_again_writes_nothing_and_other_files_are_reported(
     agent: LiveAgent, restore: Restore, tmp_path: Path
 ) -> None:
     for number in range(4):
@@ -171,7 +171,7 @@ def test_a_restore_that_can_not_be_made_leaves_no_topic(
     assert topic not in [each.name for each in client.topics.list()]
 
 
-def test_a_place_without_files_is_told(restore: Restore, tmp_path: Path) -> None:
+def test_a_place_without_files_is_reported(restore: Restore, tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="no Parquet file there"):
         restore(tmp_path, named("none"))
 

@@ -16,7 +16,7 @@ from streamhouse.spark.replay.restore_job import RestoreSpec, needed_columns
 from streamhouse.spark.replay.restore_sources import Kind, Reference, find_kind, open_source
 
 
-def test_a_file_that_is_no_parquet_is_told_plainly(tmp_path: Path) -> None:
+def test_a_file_that_is_no_parquet_is_reported_plainly(tmp_path: Path) -> None:
     program = tmp_path / "prod.py"
     program.write_text("print('hello')\n")
     with pytest.raises(Misconfigured) as raised:
@@ -34,7 +34,7 @@ def test_a_file_of_parquet_is_one_whatever_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["iceberg", "delta"])
-def test_a_table_that_is_none_is_told_in_one_line(kind: Kind, tmp_path: Path) -> None:
+def test_a_table_that_is_none_is_reported_in_one_line(kind: Kind, tmp_path: Path) -> None:
     (tmp_path / "metadata").mkdir()
     (tmp_path / "metadata" / "v1.metadata.json").write_text("{}")
     with pytest.raises(Misconfigured) as raised:
@@ -42,7 +42,7 @@ def test_a_table_that_is_none_is_told_in_one_line(kind: Kind, tmp_path: Path) ->
     assert "\n" not in str(raised.value)
 
 
-def test_metadata_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_metadata_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match=r"the source can't be read; source=.*kind=iceberg"):
         open_source(Reference("iceberg", str(tmp_path / "v1.metadata.json")))
 

@@ -72,7 +72,7 @@ def test_checkpoints_elsewhere_are_left_alone(tmp_path: Path) -> None:
     assert disk.done == []
 
 
-def test_a_disk_that_fails_is_told_and_asked_again(tmp_path: Path) -> None:
+def test_a_disk_that_fails_is_reported_and_asked_again(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
     write(tmp_path, ["offsets/0"])
 

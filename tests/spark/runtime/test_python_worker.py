@@ -76,7 +76,7 @@ def test_what_a_task_needs_is_there_before_it_forks() -> None:
     assert done.stdout.split() == ["True", "True"]
 
 
-def test_what_is_not_there_is_left_to_whoever_needs_it() -> None:
+def test_what_is_not_there_is_left_to_its_user() -> None:
     preload("streamhouse_has_no_such_module")
 
 

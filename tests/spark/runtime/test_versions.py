@@ -17,7 +17,7 @@ def test_a_pyspark_that_is_new_enough_will_do(version: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["open_session", "register"])
-def test_an_old_pyspark_is_told_before_a_session_is_made(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_an_old_pyspark_is_reported_before_a_session_is_made(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(pyspark, "__version__", "4.0.1")
     monkeypatch.delitem(vars(streamhouse.spark), name, raising=False)
     with pytest.raises(Misconfigured, match=SAID):

@@ -152,7 +152,7 @@ async def test_nobody_without_a_token_is_answered(scene: Scene) -> None:
         assert response.status_code == 401
 
 
-async def test_agents_say_for_whom_they_ask_and_nobody_ends_a_query_of_somebody_else(scene: Scene) -> None:
+async def test_agents_say_for_whom_they_ask_and_nobody_ends_a_query_of_another_user(scene: Scene) -> None:
     def of(name: str) -> dict[str, str]:
         named = {"streamhouse-caller": f"User%3A{name}", "streamhouse-caller-token": f"token of {name}"}
         return {"authorization": "Bearer agents", **named}
@@ -219,7 +219,7 @@ async def test_a_query_can_be_cancelled_by_its_id(scene: Scene) -> None:
     assert (await scene.client.delete("/v1/sql/queries/mine")).status_code == 404
 
 
-async def test_a_query_ends_with_whoever_asked(scene: Scene) -> None:
+async def test_a_query_ends_when_its_client_leaves(scene: Scene) -> None:
     asking = asyncio.create_task(scene.ask("wait", query_id="left"))
     assert await asyncio.to_thread(scene.engine.entered.acquire, timeout=10)
     asking.cancel()
@@ -283,14 +283,14 @@ async def test_a_live_query_ends_when_its_time_is_up(scene: Scene) -> None:
     assert response.status_code == 200
 
 
-async def test_questions_have_a_size_and_a_form(scene: Scene) -> None:
+async def test_requests_have_a_size_and_a_form(scene: Scene) -> None:
     assert (await scene.ask("x" * 2000)).status_code == 422
     assert (await scene.client.post("/v1/sql", content=b"{")).status_code == 400
     assert (await scene.ask("rows", max_rows=0)).status_code == 422
     assert (await scene.client.post("/v1/sql", json={"sql": "rows", "maxrows": 3})).status_code == 400
 
 
-async def test_files_are_checked_and_names_told(scene: Scene) -> None:
+async def test_files_are_checked_and_names_shown(scene: Scene) -> None:
     checked = await scene.client.post("/v1/sql/validate", json={"text": "SELECT 1"})
     assert checked.json()["statements"][0]["text"] == "SELECT 1"
     assert (await scene.client.get("/v1/sql/complete")).json()["functions"] == ["abs"]
@@ -304,7 +304,7 @@ async def test_python_is_checked_for_the_user_alone(scene: Scene) -> None:
     assert refused.status_code == 403
 
 
-async def test_a_worker_tells_what_it_does(scene: Scene) -> None:
+async def test_a_worker_shows_what_it_does(scene: Scene) -> None:
     await scene.ask("rows")
     response = (await scene.client.get("/health")).json()
     assert (response["busy"], response["queries"]) == (0, 1)

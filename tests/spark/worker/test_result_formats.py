@@ -70,7 +70,7 @@ def test_decimals_keep_their_digits_in_lines_of_json() -> None:
     assert lines == '{"price":12.50,"name":"ä"}\n'.encode()
 
 
-def test_csv_tells_null_from_empty_text_and_quotes_what_needs_it() -> None:
+def test_csv_distinguishes_null_from_empty_text_and_quotes_what_needs_it() -> None:
     batch = batch_of(
         a=pa.array([None, "", 'say "x", y', "plain"]),
         b=pa.array([True, False, None, None]),

@@ -86,7 +86,7 @@ def test_what_a_caller_may_not_see_is_not_there(agent: AclAgent) -> None:
     assert checked.json()["statements"][0]["problems"]
 
 
-def test_the_same_text_is_another_query_for_somebody_else(agent: AclAgent) -> None:
+def test_the_same_text_is_another_query_for_another_user(agent: AclAgent) -> None:
     assert ask(agent, "bob", f"SELECT count(*) AS n FROM {SECRET_TOPIC}").json()["rows"] == [{"n": 10}]
     assert ask(agent, "bob", "SELECT count(*) AS n FROM orders").status_code == 400
     assert ask(agent, "alice", "SELECT count(*) AS n FROM orders").json()["rows"] == [{"n": 10}]
@@ -108,7 +108,7 @@ def test_changes_need_the_callers_rights(agent: AclAgent) -> None:
     assert "not authorised" in refused.json()["detail"]
 
 
-def test_nobody_ends_or_finds_a_query_of_somebody_else(agent: AclAgent) -> None:
+def test_nobody_ends_or_finds_a_query_of_another_user(agent: AclAgent) -> None:
     seen: list[httpx.Response] = []
     # In one task, so that the query of somebody else has a core.
     sql = "SELECT count(*) FROM range(0, 1000000000000, 1, 1) WHERE id % 3 = 1"

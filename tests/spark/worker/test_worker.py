@@ -58,7 +58,7 @@ def test_a_topic_is_a_table(scene: tuple[LiveAgent, Worker]) -> None:
     assert "inferred" in response["notes"][0]
 
 
-def test_an_answer_has_no_more_rows_than_asked_for(scene: tuple[LiveAgent, Worker]) -> None:
+def test_a_response_has_no_more_rows_than_requested(scene: tuple[LiveAgent, Worker]) -> None:
     response = ask(scene[1], "SELECT id FROM payments", max_rows=5).json()
     assert (len(response["rows"]), response["truncated"]) == (5, True)
 

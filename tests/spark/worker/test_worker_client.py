@@ -76,7 +76,7 @@ async def test_one_that_died_is_replaced(launches: Launches) -> None:
     assert await worker_status(second) is not None
 
 
-async def test_one_that_somebody_else_started_and_left_is_waited_for(launches: Launches) -> None:
+async def test_one_that_another_process_started_and_left_is_waited_for(launches: Launches) -> None:
     home = runtime_dir(AGENTS)
     process = launches(AGENTS, home)
     await asyncio.to_thread(wait_for_life, home)
@@ -85,7 +85,7 @@ async def test_one_that_somebody_else_started_and_left_is_waited_for(launches: L
     assert len(launches.started) == 1
 
 
-async def test_one_that_can_not_start_tells_its_last_words_and_where_its_log_is(launches: Launches) -> None:
+async def test_one_that_can_not_start_shows_its_last_words_and_where_its_log_is(launches: Launches) -> None:
     launches.what = "fail"
     with pytest.raises(ChildFailed, match="no luck today") as failure:
         await ensure_worker(AGENTS)

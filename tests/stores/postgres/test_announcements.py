@@ -56,7 +56,7 @@ async def test_a_change_in_one_store_is_heard_in_the_other(stores: list[Postgres
     assert [await ear.next() for _ in range(5)] == [topics(), SESSIONS, leases(), SESSIONS, leases()]
 
 
-async def test_nobody_listens_before_somebody_subscribes_and_one_connection_is_enough(
+async def test_nobody_listens_before_someone_subscribes_and_one_connection_is_enough(
     server: RealPostgres, stores: list[PostgresMetadataStore]
 ) -> None:
     admin = await asyncpg.connect(server.dsn())

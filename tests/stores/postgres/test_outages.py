@@ -263,5 +263,5 @@ async def _caught_up(primary: RealPostgres) -> None:
         (asyncpg.InterfaceError("misuse"), Internal),
     ],
 )
-def test_what_may_pass_is_told_from_damage_and_bugs(error: Exception, kind: type[Exception]) -> None:
+def test_what_may_pass_is_distinguished_from_damage_and_bugs(error: Exception, kind: type[Exception]) -> None:
     assert type(translate(error)) is kind

@@ -277,14 +277,14 @@ async def test_an_object_is_placed_or_given_up_and_never_both(pair: Pair) -> Non
     for number in range(20):
         base = (await state_of(pair[0], part(0))).flushed_end
         key = f"k{number}"
-        placed, given_up = await asyncio.gather(
+        pending, given_up = await asyncio.gather(
             pair[0].commit_external_segments(placement(placed_run(state, base, base + 1, key), epoch=number)),
             pair[1].abandon_objects([key]),
             return_exceptions=True,
         )
         assert given_up is None
         doomed = key in {item.key for item in await pair[0].objects_pending_deletion(grace_ms=0, limit=100)}
-        assert isinstance(placed, CommitRefused) == doomed
+        assert isinstance(pending, CommitRefused) == doomed
 
 
 async def test_one_placement_that_two_agents_make_at_once_happens_once(pair: Pair) -> None:

@@ -15,7 +15,7 @@ from tests.broker.schemas.support import CLICKS, ORDERS, avro, needing
 from tests.broker.support import World
 
 pytestmark = pytest.mark.postgres
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 
 class Agent:
@@ -32,7 +32,7 @@ class Agent:
         self._news.set()
 
     async def hear(self) -> None:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await self._news.wait()
         self._news.clear()
 

@@ -91,7 +91,7 @@ async def test_a_server_that_is_down_is_waited_for_and_the_log_says_so(
     assert len(clock.slept) == 1
 
 
-async def test_a_server_that_restarts_between_two_statements_of_the_start_is_asked_again(
+async def test_a_server_that_restarts_between_two_statements_of_the_start_is_tried_again(
     server: RealPostgres, facts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries: list[str] = []

@@ -19,7 +19,7 @@ A = TypeVar("A", bound=Message)
 
 RECORDS = pb.DESCRIPTOR.services_by_name["RecordsService"]
 ADMIN = pb.DESCRIPTOR.services_by_name["AdminService"]
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 
 class Refused(Exception):
@@ -40,11 +40,11 @@ class Stream(Generic[A]):
 
     async def send(self, *messages: Message) -> None:
         for message in messages:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 await self.call.write(message)
 
     async def next(self) -> A:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             try:
                 message = await self.call.read()
             except grpc.aio.AioRpcError as error:
@@ -60,7 +60,7 @@ class Stream(Generic[A]):
     async def rest(self) -> list[A]:
         """What comes until the stream ends."""
         results: list[A] = []
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             try:
                 while (message := await self.call.read()) is not grpc.aio.EOF:
                     results.append(message)
@@ -69,7 +69,7 @@ class Stream(Generic[A]):
         return results
 
     async def code(self) -> Any:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             return await self.call.code()
 
 
@@ -77,7 +77,7 @@ class Client:
     def __init__(self, channel: Any) -> None:
         self.channel = channel
 
-    async def __call__(self, request: Message, answer: type[A], *, timeout: float | None = PATIENCE_S) -> A:
+    async def __call__(self, request: Message, answer: type[A], *, timeout: float | None = TIMEOUT_S) -> A:
         """Call the method that takes this request."""
         name = request.DESCRIPTOR.name.removesuffix("Request")
         path = f"/{(RECORDS if name in RECORDS.methods_by_name else ADMIN).full_name}/{name}"

@@ -76,7 +76,7 @@ async def test_what_can_not_be_done_says_why(client: Client, request_, response,
     assert (refused.value.code.name, text in refused.value.text) == (code, True), refused.value
 
 
-async def test_partitions_tell_how_far_they_are(client: Client) -> None:
+async def test_partitions_show_how_far_they_are(client: Client) -> None:
     await client.create("orders", 2)
     await client.produce("orders", b"a", b"b", partition=1)
     result = (await client(pb.ListPartitionsRequest(topic="orders"), pb.ListPartitionsResponse)).partitions
@@ -158,7 +158,7 @@ async def test_the_cluster_says_who_is_in_it_and_where(agent: Agent, client: Cli
     assert over_http["agents"][0]["grpc"] == member.grpc
 
 
-async def test_an_agent_that_listens_everywhere_tells_the_address_of_its_http_port(
+async def test_an_agent_that_listens_everywhere_shows_the_address_of_its_http_port(
     start_agent: StartAgent, connect: Connect
 ) -> None:
     agent = await start_agent(

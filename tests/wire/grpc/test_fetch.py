@@ -53,7 +53,7 @@ async def test_a_position_without_a_partition_means_all_of_the_topic(client: Cli
     ]
 
 
-async def test_an_answer_holds_no_more_records_than_asked_for_and_says_where_to_go_on(client: Client) -> None:
+async def test_a_response_holds_no_more_records_than_requested_and_says_where_to_go_on(client: Client) -> None:
     await timed(client)
     offset, seen = 0, []
     for _ in range(3):
@@ -63,7 +63,7 @@ async def test_an_answer_holds_no_more_records_than_asked_for_and_says_where_to_
     assert seen == [[0, 1], [2, 3], [4]]
 
 
-async def test_an_answer_is_as_large_as_asked_for_also_when_records_were_compressed(client: Client) -> None:
+async def test_a_response_is_as_large_as_requested_also_when_records_were_compressed(client: Client) -> None:
     await client.create("orders")
     await client.produce("orders", *(b"x" * 1000 for _ in range(100)))
     (part,) = await fetched(client, Position(topic="orders", partition=0, offset=0), max_bytes=10_000)
@@ -71,7 +71,7 @@ async def test_an_answer_is_as_large_as_asked_for_also_when_records_were_compres
     assert part.next_offset == 10
 
 
-async def test_no_answer_is_larger_than_a_message_may_be(start_agent: StartAgent, connect: Connect) -> None:
+async def test_no_response_is_larger_than_a_message_may_be(start_agent: StartAgent, connect: Connect) -> None:
     client = await connect(await start_agent(grpc__max_message_bytes="20000"))
     for _ in range(4):
         await client.produce("orders", *(b"x" * 1000 for _ in range(15)))

@@ -11,7 +11,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from streamhouse.agent import Agent
 from tests.wire.grpc.conftest import Connect, StartAgent
-from tests.wire.grpc.talk import PATIENCE_S, Client
+from tests.wire.grpc.talk import TIMEOUT_S, Client
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 SERVICES = {
@@ -29,7 +29,7 @@ async def check(client: Client, service: str = "") -> int:
         request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
         response_deserializer=health_pb2.HealthCheckResponse.FromString,
     )
-    response = await method(health_pb2.HealthCheckRequest(service=service), timeout=PATIENCE_S)
+    response = await method(health_pb2.HealthCheckRequest(service=service), timeout=TIMEOUT_S)
     return int(response.status)
 
 
@@ -38,7 +38,7 @@ def watch(client: Client, service: str = "") -> Any:
         "/grpc.health.v1.Health/Watch",
         request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
         response_deserializer=health_pb2.HealthCheckResponse.FromString,
-    )(health_pb2.HealthCheckRequest(service=service), timeout=PATIENCE_S)
+    )(health_pb2.HealthCheckRequest(service=service), timeout=TIMEOUT_S)
 
 
 @pytest.mark.parametrize("service", ["", "streamhouse.v1.RecordsService", "streamhouse.v1.AdminService"])
@@ -92,7 +92,7 @@ class Reflection:
             f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
             request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
             response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
-        )(timeout=PATIENCE_S)
+        )(timeout=TIMEOUT_S)
 
     async def ask(self, **question: str) -> Any:
         await self._call.write(reflection_pb2.ServerReflectionRequest(**question))
@@ -136,5 +136,5 @@ async def test_a_tool_can_call_what_it_learned_by_reflection_alone(client: Clien
         request_serializer=question.SerializeToString,
         response_deserializer=response.FromString,
     )
-    result = json_format.MessageToDict(await call(question(), timeout=PATIENCE_S))
+    result = json_format.MessageToDict(await call(question(), timeout=TIMEOUT_S))
     assert result["agents"][0]["state"] == "live"

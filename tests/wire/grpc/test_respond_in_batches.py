@@ -34,7 +34,7 @@ class Asking:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7])
-async def test_every_question_is_answered_in_order_and_no_more_than_the_limit_are_in_flight(limit: int) -> None:
+async def test_every_request_is_answered_in_order_and_no_more_than_the_limit_are_in_flight(limit: int) -> None:
     client, rounds = Asking(), []
 
     async def work(batch: Sequence[int]) -> Sequence[int]:

@@ -32,7 +32,7 @@ from streamhouse.wire.grpc.server import GrpcServer
 from streamhouse.wire.kafka.agent_client import KafkaAgentClient
 from streamhouse.wire.kafka.server import KafkaServer
 from streamhouse.wire.listener import OpenListener, bind
-from tests.wire.grpc.talk import PATIENCE_S, Client, values_of
+from tests.wire.grpc.talk import TIMEOUT_S, Client, values_of
 from tests.wire.grpc.test_produce import batch
 
 PARTITIONS = 48  # so many that each of three agents leads some of them, whatever ids the topic and the agents have
@@ -102,7 +102,7 @@ async def team() -> AsyncIterator[list[Member]]:
         metadata = await open_metadata_store("sqlite::memory:", clock=SystemClock())
         stack.push_async_callback(metadata.aclose)
         members = [await stack.enter_async_context(a_member(objects, metadata)) for _ in range(3)]
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while any(len(each.broker.agents()) < 3 for each in members):
                 await asyncio.gather(*(each.broker.cluster.refresh() for each in members))
         await members[0].client.create("orders", PARTITIONS)

@@ -73,7 +73,7 @@ def channel_to(agent: Agent) -> Any:
 
 
 @pytest.mark.parametrize("is_populated", [False, True], ids=["nothing", "the-same"])
-async def test_a_tenant_can_not_tell_whether_there_is_another(
+async def test_a_tenant_can_not_see_whether_there_is_another(
     start_agent: StartAgent, folders: tuple[Path, Path], *, is_populated: bool
 ) -> None:
     alone, beside = [await start(start_agent, folder) for folder in folders]

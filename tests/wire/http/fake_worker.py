@@ -35,7 +35,7 @@ class FakeWorker:
     def __init__(self, token: str = "t") -> None:
         self.port = 0
         self.token = token
-        self.asked: list[dict[str, Any]] = []
+        self.requested: list[dict[str, Any]] = []
         self.tokens: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.waiting = asyncio.Event()
@@ -58,14 +58,14 @@ class FakeWorker:
 
     async def until_asked(self, count: int) -> None:
         async with self._changed:
-            await self._changed.wait_for(lambda: len(self.asked) >= count)
+            await self._changed.wait_for(lambda: len(self.requested) >= count)
 
     async def proof(self, request: Request) -> Response:
         return Response(proof_of(self.token, request.query_params["nonce"]))
 
     async def sql(self, request: Request) -> Response:
         response = json.loads(await request.body())
-        self.asked.append(response)
+        self.requested.append(response)
         async with self._changed:
             self._changed.notify_all()
         self.tokens.append(request.headers["authorization"])
@@ -83,7 +83,7 @@ class FakeWorker:
         return JSONResponse(ANSWER)
 
     async def validate(self, request: Request) -> Response:
-        self.asked.append(json.loads(await request.body()))
+        self.requested.append(json.loads(await request.body()))
         return JSONResponse({"statements": []})
 
     async def complete(self, request: Request) -> Response:

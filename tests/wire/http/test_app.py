@@ -67,10 +67,10 @@ async def test_a_bad_limit_is_refused_with_its_place_and_the_reason(http: httpx.
     response = await http.get("/v1/segments", params={"limit": limit})
     assert response.status_code == 400
     assert response.headers["content-type"] == "application/problem+json"
-    (flaw,) = response.json()["errors"]
-    assert (flaw["path"], "int" in flaw["reason"]) == ("$.limit", True)
-    (flaw,) = (await http.get("/v1/topics/orders/partitions/-1/records")).json()["errors"]
-    assert flaw["path"] == "$.partition"
+    (field_error,) = response.json()["errors"]
+    assert (field_error["path"], "int" in field_error["reason"]) == ("$.limit", True)
+    (field_error,) = (await http.get("/v1/topics/orders/partitions/-1/records")).json()["errors"]
+    assert field_error["path"] == "$.partition"
 
 
 async def test_an_unknown_topic_is_not_found(http: httpx.AsyncClient) -> None:

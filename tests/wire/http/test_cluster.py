@@ -54,7 +54,7 @@ async def site(make_world: MakeWorld) -> AsyncIterator[Site]:
         yield Site(team, ports)
 
 
-async def test_agents_are_told_with_how_much_each_one_leads(site: Site) -> None:
+async def test_agents_are_reported_with_how_much_each_one_leads(site: Site) -> None:
     name = TopicPartition("orders", 0)
     leader = await site.team.leader(name)
     await produce(leader, batch(b"a"), name)
@@ -101,7 +101,7 @@ async def test_an_agent_that_is_not_there_is_not_found(site: Site, path: str) ->
     assert (await site.ports[0].post("/v1/agents/x/drain", json={})).status_code == 400
 
 
-async def test_a_dead_agent_is_told_as_expired_and_can_not_be_drained(site: Site) -> None:
+async def test_a_dead_agent_is_reported_as_expired_and_can_not_be_drained(site: Site) -> None:
     site.team.world.metadata.refuse("claim_recovery", 1000)
     await site.team.kill(site.team.agents[1])
     await site.team.pass_time(site.team.world.settings.lease.ttl_s, step=1.0)
@@ -133,7 +133,7 @@ async def test_the_leader_alone_knows_the_high_watermark(site: Site) -> None:
     assert (await site.port(other).get("/v1/partitions", params={"local": "1"})).json() == {"partitions": []}
 
 
-async def test_a_partition_moves_where_it_is_told_and_back(site: Site) -> None:
+async def test_a_partition_moves_to_the_requested_agent_and_back(site: Site) -> None:
     name = TopicPartition("orders", 0)
     leader = await site.team.leader(name)
     target = next(each for each in site.team.agents if each is not leader)
@@ -197,7 +197,7 @@ async def test_only_json_that_is_not_too_large_changes_anything(
     assert [each["state"] for each in (await site.get("/v1/agents"))["agents"]] == ["live", "live"]
 
 
-async def test_a_metadata_store_that_is_away_is_told_as_such(site: Site) -> None:
+async def test_a_metadata_store_that_is_away_is_reported_as_such(site: Site) -> None:
     site.team.world.metadata.refuse("membership", 1)
     response = await site.ports[0].get("/v1/agents")
     assert (response.status_code, response.json()["title"]) == (503, "Unavailable")

@@ -49,7 +49,7 @@ async def test_the_policy_allows_nothing_but_the_agents_own_files(console: httpx
     assert "frame-ancestors 'none'" in policy
 
 
-async def test_files_have_versioned_urls_and_are_kept_for_ever(console: httpx.AsyncClient) -> None:
+async def test_files_have_versioned_urls_and_are_kept_forever(console: httpx.AsyncClient) -> None:
     urls = await files_of(console)
     assert len(urls) > 5
     for url in urls:

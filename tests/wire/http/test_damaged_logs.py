@@ -45,7 +45,7 @@ async def verdict(http: httpx.AsyncClient) -> str:
     return str(check["verdict"])
 
 
-async def test_a_damaged_log_is_told_with_what_was_lost(http: httpx.AsyncClient, dead: SessionId) -> None:
+async def test_a_damaged_log_is_reported_with_what_was_lost(http: httpx.AsyncClient, dead: SessionId) -> None:
     (log,) = (await http.get("/v1/damaged-logs")).json()["logs"]
     assert (log["session"], log["kind"], log["files"], log["loss"], log["losses"]) == (dead, "disk", 1, True, 1)
     assert log["where"] == str(quarantine_root(WAL_ROOT) / dead)
@@ -54,7 +54,7 @@ async def test_a_damaged_log_is_told_with_what_was_lost(http: httpx.AsyncClient,
     assert await verdict(http) == "failure"
 
 
-async def test_a_damaged_log_goes_when_somebody_says_so(world: World, http: httpx.AsyncClient, dead: SessionId) -> None:
+async def test_a_damaged_log_goes_when_someone_says_so(world: World, http: httpx.AsyncClient, dead: SessionId) -> None:
     response = await http.delete(f"/v1/damaged-logs/{dead}")
     assert (response.status_code, response.json()) == (200, {"files": 2})
     assert (await http.get("/v1/damaged-logs")).json() == {"logs": []}

@@ -75,7 +75,7 @@ async def test_queries_need_the_right_to_run_sql(
 ) -> None:
     mallory = await secure.user("mallory", (Operation.READ, ResourceType.TOPIC, "orders"))
     assert (await http.post("/v1/sql", json={"sql": "SELECT 1"}, headers=mallory)).status_code == 403
-    assert not worker.asked
+    assert not worker.requested
 
 
 async def _assigned(secure: SecureWorld, http: httpx.AsyncClient) -> dict[str, str]:
@@ -120,7 +120,7 @@ async def test_python_runs_only_while_its_owner_may_run_code(make_world: MakeWor
         assert (assigned["token"], "may not run code" in assigned["refusal"]) == ("", True)
 
 
-async def test_what_was_applied_before_there_were_logins_runs_when_somebody_applies_it_again(
+async def test_what_was_applied_before_there_were_logins_runs_when_someone_applies_it_again(
     secure: SecureWorld, http: httpx.AsyncClient
 ) -> None:
     anonymous = bearer(secure.token(USER, "ANONYMOUS"))

@@ -130,7 +130,7 @@ async def test_stores_that_are_away_are_failures(world: World, http: httpx.Async
     assert "refused" in checks["object store"]["text"]
 
 
-async def test_a_store_that_says_nothing_keeps_nobody_waiting_for_ever(
+async def test_a_store_that_says_nothing_keeps_nobody_waiting_forever(
     world: World, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streamhouse.broker.admin.health_check.DEADLINE_S", 0.01)
@@ -140,14 +140,14 @@ async def test_a_store_that_says_nothing_keeps_nobody_waiting_for_ever(
     assert (check["verdict"], "no answer within" in check["text"]) == ("failure", True)
 
 
-async def test_failed_calls_of_the_metadata_store_are_told(world: World, http: httpx.AsyncClient) -> None:
+async def test_failed_calls_of_the_metadata_store_are_reported(world: World, http: httpx.AsyncClient) -> None:
     world.sqlite._engine.failures_in_a_row = 2
     check = (await examine(http, local="1"))["metadata store"]
     assert (check["verdict"], check["figures"]["failures_in_a_row"]) == ("warning", 2)
 
 
 @pytest.mark.parametrize(("ahead_ms", "said"), [(5000, "5.0 s ahead of"), (-5000, "5.0 s behind"), (900, "within")])
-async def test_a_clock_that_differs_by_more_than_a_second_is_told(
+async def test_a_clock_that_differs_by_more_than_a_second_is_reported(
     world: World, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, ahead_ms: int, said: str
 ) -> None:
     async def theirs() -> int:
@@ -160,7 +160,7 @@ async def test_a_clock_that_differs_by_more_than_a_second_is_told(
 
 
 @pytest.mark.parametrize(("waits_s", "verdict"), [(30, "ok"), (100, "warning"), (700, "failure")])
-async def test_records_that_are_not_flushed_in_time_are_told(
+async def test_records_that_are_not_flushed_in_time_are_reported(
     world: World, broker: Broker, http: httpx.AsyncClient, waits_s: float, verdict: str
 ) -> None:
     await produce(broker, batch(b"a"))
@@ -171,7 +171,7 @@ async def test_records_that_are_not_flushed_in_time_are_told(
 
 
 @pytest.mark.parametrize(("share", "verdict"), [(0.5, "ok"), (0.8, "warning"), (1.0, "failure")])
-async def test_memory_that_runs_out_is_told(
+async def test_memory_that_runs_out_is_reported(
     world: World, broker: Broker, http: httpx.AsyncClient, share: float, verdict: str
 ) -> None:
     broker.budget.take(round(world.settings.buffer.memory_bytes * share))
@@ -180,7 +180,7 @@ async def test_memory_that_runs_out_is_told(
     assert checks["ready"]["verdict"] == ("failure" if verdict == "failure" else "ok")
 
 
-async def test_dead_sessions_their_leases_and_their_wal_are_told(
+async def test_dead_sessions_their_leases_and_their_wal_are_reported(
     world: World, broker: Broker, http: httpx.AsyncClient
 ) -> None:
     topic = await broker.create_topic("clicks", partitions=2, overrides={})
@@ -198,7 +198,7 @@ async def test_dead_sessions_their_leases_and_their_wal_are_told(
     assert (await examine(http))["sessions"]["verdict"] == "failure"
 
 
-async def test_objects_that_should_be_gone_are_told(world: World, broker: Broker, http: httpx.AsyncClient) -> None:
+async def test_objects_that_should_be_gone_are_reported(world: World, broker: Broker, http: httpx.AsyncClient) -> None:
     await produce(broker, batch(b"a"))
     await world.stop(broker, world.run(broker))
     await broker.delete_topic(await broker.topic("orders"))
@@ -217,7 +217,7 @@ async def test_objects_that_should_be_gone_are_told(world: World, broker: Broker
     assert segment_key(STRANGER, 7) in checks["orphans"]["text"]
 
 
-async def test_objects_of_sessions_that_the_database_does_not_know_are_told_with_what_to_do(
+async def test_objects_of_sessions_that_the_database_does_not_know_are_reported_with_what_to_do(
     world: World, broker: Broker, http: httpx.AsyncClient
 ) -> None:
     await world.bucket.put_new(segment_key(STRANGER, 7), [b"nobody knows me"])
@@ -227,12 +227,12 @@ async def test_objects_of_sessions_that_the_database_does_not_know_are_told_with
     assert "streamhouse recover" in result["text"]
 
 
-async def test_an_object_store_that_was_emptied_or_changed_below_the_agent_is_told(
+async def test_an_object_store_that_was_emptied_or_changed_below_the_agent_is_reported(
     world: World, broker: Broker, http: httpx.AsyncClient
 ) -> None:
-    told = (await examine(http))["identity"]
+    reported = (await examine(http))["identity"]
     limits_s = world.settings.cluster.generation_s + world.settings.lease.renew_s
-    assert (told["verdict"], told["figures"]["unnoticed_commits_s"]) == ("ok", limits_s)
+    assert (reported["verdict"], reported["figures"]["unnoticed_commits_s"]) == ("ok", limits_s)
     await world.bucket.delete(CLUSTER_KEY)
     result = (await examine(http))["identity"]
     assert result["verdict"] == "failure"
@@ -242,7 +242,7 @@ async def test_an_object_store_that_was_emptied_or_changed_below_the_agent_is_to
 
 
 @pytest.mark.parametrize(("open_for_s", "verdict"), [(30, "ok"), (90, "warning")])
-async def test_a_transaction_that_holds_readers_back_for_long_is_told(
+async def test_a_transaction_that_holds_readers_back_for_long_is_reported(
     world: World, broker: Broker, http: httpx.AsyncClient, open_for_s: float, verdict: str
 ) -> None:
     assert (await examine(http, local="1"))["open transactions"]["figures"] == {"partitions": 0, "offsets": 0}
@@ -260,7 +260,7 @@ async def test_a_transaction_that_holds_readers_back_for_long_is_told(
 
 @pytest.mark.parametrize(("late_s", "verdict"), [(20, "ok"), (100, "warning"), (400, "failure")])
 @pytest.mark.parametrize("decided", [False, True])
-async def test_transactions_that_nobody_ends_are_told(
+async def test_transactions_that_nobody_ends_are_reported(
     world: World, broker: Broker, http: httpx.AsyncClient, late_s: float, verdict: str, decided: bool
 ) -> None:
     alice = await Producer(broker).init(timeout_ms=10_000)

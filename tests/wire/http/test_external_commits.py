@@ -50,11 +50,11 @@ def body_of(commit: ExternalCommitRequest, **changes: Any) -> dict[str, Any]:
     return {"query": commit.query, "epoch": commit.epoch, "progress": None, "segments": segments, **changes}
 
 
-async def test_a_commit_is_placed_once_and_told_as_often_as_it_is_asked_for(
+async def test_a_commit_is_applied_once_and_its_result_returned_for_every_repetition(
     world: World, broker: Broker, http: httpx.AsyncClient
 ) -> None:
     commit = await written(broker, world.bucket, {FIRST: [b"x", b"y"], SECOND: [b"z"]})
-    placed = [
+    pending = [
         {"topic": "orders", "partition": 0, "base": 0, "end": 2},
         {"topic": "orders", "partition": 1, "base": 0, "end": 1},
     ]
@@ -62,10 +62,10 @@ async def test_a_commit_is_placed_once_and_told_as_often_as_it_is_asked_for(
     body = body_of(commit, progress={"orders": {"0": [1, 2.5, None]}})
     for replayed in (False, True):
         response = await http.post("/v1/commits", json=body)
-        assert (response.status_code, response.json()) == (200, {"placed": placed, "replayed": replayed})
+        assert (response.status_code, response.json()) == (200, {"placed": pending, "replayed": replayed})
     assert await values_of(broker, FIRST) == {0: b"x", 1: b"y"}
     last = (await http.get(f"/v1/commits/{QUERY}")).json()
-    assert last == {"epoch": 1, "progress": {"orders": {"0": [1, 2.5, None]}}, "placed": placed, "covers": None}
+    assert last == {"epoch": 1, "progress": {"orders": {"0": [1, 2.5, None]}}, "placed": pending, "covers": None}
 
 
 async def test_a_supervisor_that_lost_its_pipeline_publishes_nothing(
@@ -87,7 +87,7 @@ async def test_a_supervisor_that_lost_its_pipeline_publishes_nothing(
     assert (await http.post("/v1/commits", json=body_of(first, fence=fence))).json()["replayed"]
 
 
-async def test_refusals_say_whether_it_may_be_asked_for_again(
+async def test_refusals_say_whether_it_may_be_requested_again(
     world: World, broker: Broker, http: httpx.AsyncClient
 ) -> None:
     commit = await written(broker, world.bucket, {FIRST: [b"x"]}, epoch=5)
@@ -164,7 +164,7 @@ async def test_agents_flush_topics_for_each_other_over_their_ports(start_site: S
     await holders.aclose()
 
 
-async def test_an_agent_that_refuses_or_is_not_there_is_asked_again_later(start_site: StartSite) -> None:
+async def test_an_agent_that_refuses_or_is_not_there_is_tried_again_later(start_site: StartSite) -> None:
     site = await start_site()
     topic = await site.agent.broker.create_topic("orders", partitions=1, overrides={})
     holders = HttpFreezeClient(site.agent.broker.settings.peers)

@@ -32,8 +32,8 @@ async def site(start_site: StartSite) -> Site:
     return site
 
 
-async def reset(site: Site, **asked: Any) -> httpx.Response:
-    return await site.http.post(f"{BILLING}/reset", json=asked)
+async def reset(site: Site, **requested: Any) -> httpx.Response:
+    return await site.http.post(f"{BILLING}/reset", json=requested)
 
 
 async def lag(site: Site) -> dict[int, tuple[int | None, int]]:
@@ -74,11 +74,11 @@ async def test_lag_counts_partitions_in_which_nothing_was_committed_from_the_log
         ({"offset": 1, "dry_run": True}, {0: (4, 6), 1: (4, 6)}),
     ],
 )
-async def test_a_group_moves_where_it_is_told(
-    site: Site, asked: dict[str, Any], expected: dict[int, tuple[int, int]]
+async def test_a_group_moves_to_the_requested_agent(
+    site: Site, requested: dict[str, Any], expected: dict[int, tuple[int, int]]
 ) -> None:
     assert (await reset(site, offset=4, topics=[{"topic": "orders"}])).is_success
-    done = await reset(site, **asked)
+    done = await reset(site, **requested)
     assert done.status_code == 200, done.text
     assert {each["before"] for each in done.json()["partitions"]} == {4}
     assert await lag(site) == expected
@@ -96,12 +96,12 @@ async def test_a_group_moves_where_it_is_told(
         ({"to": "earliest", "topics": [{"topic": "orders", "partitions": [2]}]}, 404),
     ],
 )
-async def test_a_reset_that_makes_no_sense_is_refused(site: Site, asked: dict[str, Any], status: int) -> None:
-    response = await reset(site, **asked)
+async def test_a_reset_that_makes_no_sense_is_refused(site: Site, requested: dict[str, Any], status: int) -> None:
+    response = await reset(site, **requested)
     assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json")
 
 
-async def test_a_group_with_members_is_told_and_neither_moved_nor_deleted(site: Site) -> None:
+async def test_a_group_with_members_is_reported_and_neither_moved_nor_deleted(site: Site) -> None:
     consumer = AIOKafkaConsumer(
         "orders", bootstrap_servers=str(site.agent.ready.kafka), group_id="billing", client_id="me"
     )
@@ -138,7 +138,7 @@ async def test_a_group_may_have_any_name(site: Site) -> None:
     assert (await site.http.get("/v1/groups/a%2Fb%20ü")).json()["group"] == "a/b ü"
 
 
-async def test_a_member_whose_assignment_lies_about_its_lengths_is_told_without_one(site: Site) -> None:
+async def test_a_member_whose_assignment_lies_about_its_lengths_is_reported_without_one(site: Site) -> None:
     address = site.agent.ready.kafka
     client = await Client.connect(address.host, address.port)
     try:

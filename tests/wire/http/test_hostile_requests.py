@@ -82,7 +82,7 @@ async def test_another_method_in_a_header_changes_nothing(secure: SecureWorld, h
     assert await secure.broker.catalog.find_if_any("orders") is not None
 
 
-async def test_headers_of_proxies_make_nobody_somebody_else(secure: SecureWorld, http: httpx.AsyncClient) -> None:
+async def test_headers_of_proxies_make_no_caller_another_one(secure: SecureWorld, http: httpx.AsyncClient) -> None:
     for name in ("x-forwarded-user", "x-remote-user", "x-forwarded-for", "streamhouse-caller", "proxy-authorization"):
         assert (await http.get("/v1/topics", headers={name: basic(ADMIN)["authorization"]})).status_code == 401
 

@@ -211,7 +211,7 @@ async def test_a_body_that_is_too_large_is_refused(start_site: StartSite, chunke
     assert (await site.http.post(RECORDS, content=body[:-1], headers={"content-type": "text/plain"})).is_success
 
 
-async def test_whoever_is_refused_and_goes_on_sending_gets_the_answer_and_is_cut_off_then(
+async def test_a_client_that_is_refused_and_goes_on_sending_gets_the_response_and_is_cut_off_then(
     start_site: StartSite,
 ) -> None:
     site = await with_topic(await start_site(max_body_bytes=1000, header_timeout_s=0.2))
@@ -342,7 +342,7 @@ async def test_refusals_of_a_client_that_asks_without_end_are_held_back_longer_a
 
 
 @pytest.mark.parametrize("garbage", [b"\x16\x03\x01\x02\x00\x01\x00", b"nonsense\r\n\r\n"])
-async def test_what_is_not_http_is_told_so(start_site: StartSite, garbage: bytes) -> None:
+async def test_what_is_not_http_gets_that_error(start_site: StartSite, garbage: bytes) -> None:
     site = await start_site(header_timeout_s=0.2)
     reader, writer = await site.connect()
     writer.write(garbage)
@@ -359,7 +359,7 @@ async def test_a_compressed_body_is_not_opened(start_site: StartSite) -> None:
     assert (response.status_code, response.json()["title"]) == (415, "UnsupportedMediaType")
 
 
-async def test_answers_have_the_date_and_nothing_about_our_software(start_site: StartSite) -> None:
+async def test_responses_have_the_date_and_nothing_about_our_software(start_site: StartSite) -> None:
     response = await (await start_site()).http.get("/health/live")
     assert response.headers["date"].endswith("GMT")
     assert "server" not in response.headers

@@ -134,13 +134,13 @@ async def test_a_plan_names_every_run_once_however_many_pages_it_takes(broker: B
         ({"topic": "orders", "more": 1}, 400),
     ],
 )
-async def test_strange_questions_are_refused(
+async def test_strange_requests_are_refused(
     broker: Broker, http: httpx.AsyncClient, body: dict[str, Any], status: int
 ) -> None:
     assert (await http.post("/v1/maintenance/plan", json=body)).status_code == status
 
 
-async def test_runs_are_replaced_once_and_told_as_often_as_it_is_asked_for(
+async def test_runs_are_replaced_once_and_the_result_returned_for_every_repetition(
     world: World, broker: Broker, http: httpx.AsyncClient
 ) -> None:
     await flushed(broker, FIRST, b"a", b"b", b"c")
@@ -158,7 +158,7 @@ async def test_runs_are_replaced_once_and_told_as_often_as_it_is_asked_for(
     assert await values_of(broker, FIRST) == {0: b"a", 1: b"b", 2: b"c"}
 
 
-async def test_an_answer_that_is_lost_changes_nothing(world: World, broker: Broker, http: httpx.AsyncClient) -> None:
+async def test_a_response_that_is_lost_changes_nothing(world: World, broker: Broker, http: httpx.AsyncClient) -> None:
     await flushed(broker, FIRST, b"a", b"b")
     body = await rewritten(world, broker, (await plan_of(http))[0]["runs"])
     world.metadata.lose_answer("replace_runs", times=100)

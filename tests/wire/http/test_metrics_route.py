@@ -39,7 +39,7 @@ async def test_an_agent_that_does_not_answer_has_an_error(site: Site) -> None:
     assert len((await site.get("/v1/metrics", local="true"))["agents"]) == 1
 
 
-async def test_those_who_ask_at_the_same_time_share_one_answer_of_the_other_agents(broker: Broker) -> None:
+async def test_those_who_ask_at_the_same_time_share_one_response_of_the_other_agents(broker: Broker) -> None:
     requests = list[object]()
 
     class Counted:

@@ -128,7 +128,7 @@ async def test_every_refusal_is_a_problem(http: httpx.AsyncClient, method: str, 
     assert ("allow" in answer.headers) == (status == 405)
 
 
-async def test_a_defect_tells_nothing_about_our_insides(
+async def test_a_defect_shows_nothing_about_our_insides(
     broker: Broker, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def defect() -> None:

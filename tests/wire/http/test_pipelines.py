@@ -90,8 +90,10 @@ async def test_one_name_means_one_thing(http: httpx.AsyncClient) -> None:
         {"connector": "topic", "text": "x" * 300_000},
     ],
 )
-async def test_a_definition_that_contradicts_itself_is_refused(http: httpx.AsyncClient, told: dict[str, Any]) -> None:
-    assert (await http.put("/v1/tables/a", json=told)).status_code == 422
+async def test_a_definition_that_contradicts_itself_is_refused(
+    http: httpx.AsyncClient, reported: dict[str, Any]
+) -> None:
+    assert (await http.put("/v1/tables/a", json=reported)).status_code == 422
 
 
 # --- what reaches the machines of SQL workers and supervisors
@@ -156,12 +158,12 @@ LAKE: dict[str, Any] = {
     ],
 )
 async def test_a_lake_table_that_would_be_another_is_refused_and_stays_as_it_is(
-    lake: httpx.AsyncClient, changed: dict[str, Any], told: str
+    lake: httpx.AsyncClient, changed: dict[str, Any], reported: str
 ) -> None:
     kept = (await lake.put("/v1/tables/lake", json=LAKE)).json()
     refused = await lake.put("/v1/tables/lake", json={**LAKE, **changed})
     assert (refused.status_code, refused.json()["title"]) == (409, "AnotherTable")
-    assert f"a different table of this name exists: {told}; table=lake" in refused.json()["detail"]
+    assert f"a different table of this name exists: {reported}; table=lake" in refused.json()["detail"]
     assert (await lake.get("/v1/tables/lake")).json() == kept
     await lake.delete("/v1/tables/lake")
     assert (await lake.put("/v1/tables/lake", json={**LAKE, **changed})).status_code == 200
@@ -174,7 +176,7 @@ async def test_a_lake_table_may_have_other_columns_file_sizes_and_words_for_the_
     assert (await lake.put("/v1/tables/lake", json=changed)).status_code == 200
 
 
-async def test_a_lake_tables_rows_are_told_apart_by_one_key_whoever_names_it(lake: httpx.AsyncClient) -> None:
+async def test_a_lake_tables_rows_are_distinguished_by_one_key_wherever_it_is_named(lake: httpx.AsyncClient) -> None:
     without = {**LAKE, "key": []}
     await lake.put("/v1/tables/lake", json=without)
     await put(lake, target="lake", key=["id"])
@@ -379,7 +381,7 @@ async def test_pause_resume_and_restart(http: httpx.AsyncClient) -> None:
 # --- supervisors
 
 
-async def test_a_supervisor_runs_what_it_is_told_and_tells_how(http: httpx.AsyncClient) -> None:
+async def test_a_supervisor_runs_what_it_is_assigned_and_reports_the_status(http: httpx.AsyncClient) -> None:
     await put(http)
     assigned = (await beat(http))["revenue"]
     assert assigned["pipeline"]["text"] == REVENUE["text"]

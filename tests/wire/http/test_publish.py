@@ -173,7 +173,7 @@ async def test_a_topic_that_is_not_there_is_not_found(world: Any, http: httpx.As
     assert response.status_code in (404, 422)
 
 
-async def test_a_partition_that_is_not_there_is_told_for_its_record(http: httpx.AsyncClient) -> None:
+async def test_a_partition_that_is_not_there_is_reported_for_its_record(http: httpx.AsyncClient) -> None:
     good, bad = await publish(http, {"value": 1, "partition": 0}, {"value": 2, "partition": 9})
     assert (good["offset"], bad["error"]["title"], bad["error"]["status"]) == (0, "UnknownTopic", 404)
     response = await http.post(RECORDS, json={"records": [{"value": 2, "partition": 9}, {"value": 2, "partition": 8}]})
@@ -211,7 +211,7 @@ class Answering:
         return [self.responses.pop(0) for _ in records]
 
 
-async def test_errors_are_told_per_record_unless_all_failed(
+async def test_errors_are_reported_per_record_unless_all_failed(
     broker: Broker, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large = RecordTooLarge("orders-0", size_bytes=9, limit_bytes=8)

@@ -43,8 +43,8 @@ async def page(http: httpx.AsyncClient, path: str = PAGE, **params: Any) -> dict
     return response
 
 
-def values(told: dict[str, Any]) -> list[Any]:
-    return [record["value"] for record in told["records"]]
+def values(reported: dict[str, Any]) -> list[Any]:
+    return [record["value"] for record in reported["records"]]
 
 
 async def test_a_page_says_where_the_next_one_begins(broker: Broker, http: httpx.AsyncClient) -> None:
@@ -223,7 +223,7 @@ async def test_events_carry_cursors_that_resume(broker: Broker, http: httpx.Asyn
     ]
 
 
-async def test_a_stream_tells_of_records_that_retention_took(broker: Broker, http: httpx.AsyncClient) -> None:
+async def test_a_stream_reports_records_that_retention_took(broker: Broker, http: httpx.AsyncClient) -> None:
     await some(broker, 5)
     before = (await page(http, RECORDS, limit=1))["cursor"]
     await broker.open_log(TopicPartition("orders", 0))

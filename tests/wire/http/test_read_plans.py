@@ -68,7 +68,7 @@ async def test_a_plan_names_the_runs_the_store_and_the_tail(broker: Broker, http
     assert (result["store"], result["grace_s"], result["next"]) == ("memory:", 900.0, None)
 
 
-async def test_only_runs_that_overlap_what_is_asked_for_are_named(broker: Broker, http: httpx.AsyncClient) -> None:
+async def test_only_runs_that_overlap_what_is_requested_are_named(broker: Broker, http: httpx.AsyncClient) -> None:
     name = TopicPartition("orders", 0)
     for value in (b"a", b"b", b"c"):
         await flushed(broker, name, value, value)
@@ -106,7 +106,7 @@ async def test_segments_are_listed_in_pages_that_leave_nothing_out(broker: Broke
     assert results == [(0, 0), (0, 1), *((2, base) for base in range(5))]
 
 
-async def test_segments_tell_their_origin_and_compression(
+async def test_segments_show_their_origin_and_compression(
     world: World, broker: Broker, http: httpx.AsyncClient
 ) -> None:
     await flushed(broker, TopicPartition("orders", 0), b"x" * 10_000)
@@ -126,7 +126,7 @@ async def test_a_cursor_of_nobody_is_refused(http: httpx.AsyncClient, cursor: st
     assert response.status_code == (400 if len(cursor) > 300 else 422)
 
 
-async def test_partitions_without_records_are_told_too(http: httpx.AsyncClient) -> None:
+async def test_partitions_without_records_are_reported_too(http: httpx.AsyncClient) -> None:
     result = await all_pages(http, {"topic": "orders"})
     assert [(each["partition"], each["end"], each["runs"]) for each in result] == [(0, 0, []), (1, 0, []), (2, 0, [])]
 
@@ -154,7 +154,7 @@ async def test_runs_below_the_log_start_are_not_named(broker: Broker, http: http
         ({}, 400),
     ],
 )
-async def test_a_question_that_makes_no_sense_is_refused(
+async def test_a_request_that_makes_no_sense_is_refused(
     http: httpx.AsyncClient, body: dict[str, Any], status: int
 ) -> None:
     assert (await http.post("/v1/read-plans", json=body)).status_code == status
@@ -164,7 +164,7 @@ async def test_no_topics_are_planned_with_nothing(http: httpx.AsyncClient) -> No
     assert (await plan(http))["partitions"] == []
 
 
-async def test_the_offset_of_a_time_is_told_by_partition(broker: Broker, http: httpx.AsyncClient) -> None:
+async def test_the_offset_of_a_time_is_reported_by_partition(broker: Broker, http: httpx.AsyncClient) -> None:
     name = TopicPartition("orders", 1)
     await produce(broker, batch(b"a", b"b", timestamps_ms=[NOW_MS, NOW_MS + 10]), name)
     response = await http.get("/v1/topics/orders/offsets", params={"timestamp": NOW_MS + 5})

@@ -53,8 +53,8 @@ async def test_values_are_written_with_a_schema_and_read_back(
 async def test_a_value_that_does_not_fit_its_schema_is_named(http: httpx.AsyncClient, schema_id: int) -> None:
     response = await publish(http, {"id": 1}, {"id": "seven"}, value_schema_id=schema_id)
     assert response.status_code == 422
-    (flaw,) = response.json()["errors"]
-    assert (flaw["path"], "id" in flaw["reason"]) == ("$.records[1].value", True)
+    (field_error,) = response.json()["errors"]
+    assert (field_error["path"], "id" in field_error["reason"]) == ("$.records[1].value", True)
     assert (await http.get(PAGE)).json()["records"] == []
 
 
@@ -66,7 +66,7 @@ async def test_a_key_has_a_schema_of_its_own(http: httpx.AsyncClient, schema_id:
     assert (record["key"], record["key_schema_id"], record["value"]) == ("k", made.json()["id"], 1)
 
 
-async def test_what_no_schema_can_read_is_told_as_it_is(http: httpx.AsyncClient, schema_id: int) -> None:
+async def test_what_no_schema_can_read_is_reported_as_it_is(http: httpx.AsyncClient, schema_id: int) -> None:
     broken = b"\0" + schema_id.to_bytes(4) + b"\xff"
     response = await http.post(
         RECORDS, params={"partition": 0}, content=broken, headers={"content-type": "application/octet-stream"}

@@ -56,7 +56,7 @@ async def registered(http: httpx.AsyncClient, schema: dict[str, Any]) -> int:
     [(LOOKS_AROUND, "a" * 300_000), (COUNTS, "0110100110010110" * 20_000), (DOUBLES, "text")],
     ids=["pattern", "large pattern", "references"],
 )
-async def test_a_schema_that_takes_for_ever_holds_nobody_up_and_is_given_up(
+async def test_a_schema_that_takes_forever_holds_nobody_up_and_is_given_up(
     http: httpx.AsyncClient, schema: dict[str, Any], value: str
 ) -> None:
     named = {"value_schema_id": await registered(http, schema)}
@@ -87,7 +87,10 @@ async def test_values_of_schemas_that_may_take_long_are_written_as_others_are(
     assert parse_schema("JSON", json.dumps(schema), {}).encoding_cost(1) == float("inf")
     named = {"value_schema_id": await registered(http, schema)}
     refused = await http.post(RECORDS, json={"records": [{"value": "cb"}, {"value": "cb, too long"}], **named})
-    assert (refused.status_code, [flaw["path"] for flaw in refused.json()["errors"]]) == (422, ["$.records[1].value"])
+    assert (refused.status_code, [field_error["path"] for field_error in refused.json()["errors"]]) == (
+        422,
+        ["$.records[1].value"],
+    )
     assert (await http.post(RECORDS, json={"records": [{"value": "cb"}, {"value": None}], **named})).status_code == 200
     read = (await http.get(RECORDS, params={"format": "schema"})).json()["records"]
     assert [record["value"] for record in read] == ["cb", None]

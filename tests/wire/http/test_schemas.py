@@ -205,7 +205,7 @@ async def test_a_subject_may_be_a_path(registry: Registry) -> None:
 # --- reading
 
 
-async def test_subjects_are_listed_by_what_is_asked_for(registry: Registry) -> None:
+async def test_subjects_are_listed_by_what_is_requested(registry: Registry) -> None:
     for name in ("a-key", "a-value", "b-value"):
         await registry.register(name)
     await registry.ok("DELETE", "/subjects/b-value")
@@ -315,7 +315,7 @@ async def test_a_schema_is_looked_up(registry: Registry) -> None:
     assert (await registry.ok("POST", "/subjects/s", {"schema": PLAIN}, deleted="true"))["version"] == 1
 
 
-async def test_compatibility_is_asked_for_without_registering(registry: Registry) -> None:
+async def test_compatibility_is_requested_without_registering(registry: Registry) -> None:
     path = "/compatibility/subjects/s/versions"
     assert await registry.ok("POST", f"{path}/latest", {"schema": PLAIN}) == {"is_compatible": True}
     await registry.register("s", PLAIN)
@@ -512,7 +512,7 @@ async def test_rules_of_the_global_context_hold_in_all(registry: Registry) -> No
 # --- the port
 
 
-async def test_the_registry_tells_of_itself(registry: Registry) -> None:
+async def test_the_registry_describes_itself(registry: Registry) -> None:
     assert await registry.get("/") == {}
     clusters = (await registry.get("/v1/metadata/id"))["scope"]["clusters"]
     assert clusters["kafka-cluster"] == "the-cluster"
@@ -553,7 +553,7 @@ async def test_a_slash_at_the_end_changes_nothing(registry: Registry) -> None:
     assert await registry.get("/subjects/s/versions/") == [1]
 
 
-async def test_trouble_of_the_store_is_told_as_such(registry: Registry, world: World) -> None:
+async def test_trouble_of_the_store_is_reported_as_such(registry: Registry, world: World) -> None:
     await registry.register("s")
     await registry.get("/schemas/ids/1")
     world.metadata.refuse("list_subjects")
@@ -580,7 +580,7 @@ def test_other_errors_have_the_status_of_the_port() -> None:
 # --- with topics
 
 
-async def test_records_over_http_need_the_schemas_that_their_topic_asks_for(
+async def test_records_over_http_need_the_schemas_that_their_topic_requests(
     registry: Registry, http: httpx.AsyncClient, broker: Broker
 ) -> None:
     await broker.create_topic("s", partitions=1, overrides={"streamhouse.schema.validation": "subject"})

@@ -55,8 +55,8 @@ async def run_of(http: httpx.AsyncClient, headers: Headers, topic: str) -> dict[
     return run
 
 
-async def sign(http: httpx.AsyncClient, headers: Headers, topic: str, **asked: Any) -> httpx.Response:
-    body = {"topic": topic, "partition": 0, "offset": 0, **asked}
+async def sign(http: httpx.AsyncClient, headers: Headers, topic: str, **requested: Any) -> httpx.Response:
+    body = {"topic": topic, "partition": 0, "offset": 0, **requested}
     return await http.post("/v1/signed-reads", json=body, headers=headers)
 
 

@@ -30,7 +30,7 @@ async def beat(http: httpx.AsyncClient, address: str, name: str = "w", busy: int
     assert (response.status_code, response.json()) == (200, {"ttl_s": 15.0})
 
 
-async def test_without_a_worker_the_answer_says_how_to_start_one(http: httpx.AsyncClient) -> None:
+async def test_without_a_worker_the_response_says_how_to_start_one(http: httpx.AsyncClient) -> None:
     for response in (
         await http.post("/v1/sql", json=QUESTION),
         await http.post("/v1/sql/validate", json={"text": "SELECT 1"}),
@@ -59,13 +59,13 @@ async def test_an_address_is_a_host_and_a_port(http: httpx.AsyncClient, address:
     assert (await http.post("/v1/sql/workers/w/heartbeat", json=body)).status_code == 400
 
 
-async def test_a_question_is_passed_on_within_the_limits(http: httpx.AsyncClient, worker: FakeWorker) -> None:
+async def test_a_request_is_passed_on_within_the_limits(http: httpx.AsyncClient, worker: FakeWorker) -> None:
     await beat(http, worker.address)
     assert (await http.post("/v1/sql", json=QUESTION)).json() == ANSWER
     await http.post("/v1/sql", json={**QUESTION, "max_rows": 10**9, "timeout_s": 10**6, "query_id": "mine"})
     await http.post("/v1/sql", json={**QUESTION, "max_rows": 5, "timeout_s": 1.5, "starting": "earliest"})
     await http.post("/v1/sql", json={**QUESTION, "max_rows": 5, "timeout_s": 1.5, "read_only": True})
-    assert worker.asked == [
+    assert worker.requested == [
         {**QUESTION, "max_rows": 10_000, "timeout_s": 300.0, "starting": "latest"},
         {**QUESTION, "max_rows": 100_000, "timeout_s": 300.0, "starting": "latest", "query_id": "mine"},
         {**QUESTION, "max_rows": 5, "timeout_s": 1.5, "starting": "earliest"},
@@ -146,7 +146,7 @@ async def test_nothing_is_sent_to_a_process_that_took_the_address_of_a_dead_work
         assert b"streamhouse-caller" not in head.lower()
 
 
-async def test_a_worker_that_never_comes_to_its_answer_is_given_up_in_time(
+async def test_a_worker_that_never_comes_to_its_response_is_given_up_in_time(
     http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It sends something all the time, so that no single read takes long."""
@@ -158,7 +158,7 @@ async def test_a_worker_that_never_comes_to_its_answer_is_given_up_in_time(
     assert "worker=w timeout_s=0.2" in response.json()["detail"]
 
 
-async def test_there_is_a_limit_of_questions_at_once(
+async def test_there_is_a_limit_of_requests_at_once(
     http: httpx.AsyncClient, worker: FakeWorker, broker: Broker
 ) -> None:
     await beat(http, worker.address)

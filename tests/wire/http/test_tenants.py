@@ -121,7 +121,7 @@ async def send(http: httpx.AsyncClient, route: Route, user: str) -> str:
 
 
 @pytest.mark.parametrize("is_populated", [False, True], ids=["nothing", "the-same"])
-async def test_a_tenant_can_not_tell_whether_there_is_another(make_world: MakeWorld, *, is_populated: bool) -> None:
+async def test_a_tenant_can_not_see_whether_there_is_another(make_world: MakeWorld, *, is_populated: bool) -> None:
     async with AsyncExitStack() as stack:
         alone, beside = [await tenants_world(make_world, BETA, ACME) for _ in range(2)]
         clients = [await stack.enter_async_context(serving(each.broker)) for each in (alone, beside)]
@@ -209,7 +209,7 @@ async def test_a_super_user_of_a_tenant_gets_nothing_that_is_no_tenants(
             assert response.status_code == 403, route
 
 
-async def test_a_listener_tells_the_tenant_too(secure: SecureWorld) -> None:
+async def test_a_listener_shows_the_tenant_too(secure: SecureWorld) -> None:
     async with serving(secure.broker, listener=BETA_LISTENER) as http:
         me = await http.get("/v1/whoami", headers=basic("admin"))
         assert me.json() == {
@@ -383,7 +383,7 @@ async def test_a_sql_worker_acts_as_the_tenants_user(secure: SecureWorld, http: 
         assert (await http.post("/v1/sql/workers/w/heartbeat", json=beat, headers=headers)).is_success
         response = await http.post("/v1/sql", json={"sql": "SELECT * FROM `beta~orders`"}, headers=basic(ACME))
         assert response.json()["rows"] == [{"id": 1}]
-        assert worker.asked[0]["sql"] == "SELECT * FROM `beta~orders`"
+        assert worker.requested[0]["sql"] == "SELECT * FROM `beta~orders`"
         token = worker.headers[0]["streamhouse-caller-token"]
         await populate(secure, http, "acme")
         tables = (await http.get("/v1/tables", headers=bearer(token))).json()["tables"]

@@ -50,7 +50,7 @@ async def test_a_topic_grows_and_its_settings_change_and_go_back(http: httpx.Asy
     assert same.status_code == 200
 
 
-async def test_a_topic_is_told_as_another_agent_has_changed_it(broker: Broker, http: httpx.AsyncClient) -> None:
+async def test_a_topic_is_reported_as_another_agent_has_changed_it(broker: Broker, http: httpx.AsyncClient) -> None:
     await http.post("/v1/topics", json={"name": "orders", "partitions": 1})
     topic = await broker.topic("orders")
     store = broker._dependencies.metadata
@@ -88,10 +88,10 @@ async def test_a_topic_that_can_not_be_is_refused_with_the_place(
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
     response = answer.json()
     assert (response["status"], bool(response["detail"])) == (status, True)
-    assert [flaw["path"] for flaw in response.get("errors", [])] == ([path] if path else [])
+    assert [field_error["path"] for field_error in response.get("errors", [])] == ([path] if path else [])
 
 
-async def test_partitions_of_a_topic_are_told(http: httpx.AsyncClient) -> None:
+async def test_partitions_of_a_topic_are_reported(http: httpx.AsyncClient) -> None:
     response = (await http.get("/v1/topics/orders/partitions")).json()["partitions"]
     assert [(each["topic"], each["partition"], each["log_start"]) for each in response] == [
         ("orders", number, 0) for number in range(3)

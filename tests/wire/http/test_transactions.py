@@ -46,7 +46,7 @@ async def stable(http: httpx.AsyncClient) -> tuple[int, int]:
     return first["last_stable_offset"], first["high_watermark"]
 
 
-async def test_an_open_transaction_is_told_with_its_partitions(
+async def test_an_open_transaction_is_reported_with_its_partitions(
     world: World, alice: Producer, http: httpx.AsyncClient
 ) -> None:
     world.clock.skip(7)
@@ -173,5 +173,5 @@ async def test_nothing_is_aborted_by_a_form_of_another_site(alice: Producer, htt
 
 
 @pytest.mark.parametrize("params", [{"state": "Open"}, {"open_for_ms": "-2"}, {"limit": "0"}, {"what": "1"}])
-async def test_a_question_that_makes_no_sense_is_refused(http: httpx.AsyncClient, params: dict[str, str]) -> None:
+async def test_a_request_that_makes_no_sense_is_refused(http: httpx.AsyncClient, params: dict[str, str]) -> None:
     assert (await http.get("/v1/transactions", params=params)).status_code == 400

@@ -17,9 +17,9 @@ class Kept:
     epoch: int
     query: str
 
-    async def tell(self, batch: int, *rows: dict[str, Any], **told: Any) -> httpx.Response:
+    async def tell(self, batch: int, *rows: dict[str, Any], **reported: Any) -> httpx.Response:
         upserts = [{"key": [row["shop"], row["id"]], "row": row} for row in rows]
-        body = {"epoch": self.epoch, "query": self.query, "batch": batch, "fresh_at_ms": 1000 + batch, **told}
+        body = {"epoch": self.epoch, "query": self.query, "batch": batch, "fresh_at_ms": 1000 + batch, **reported}
         return await self.http.post("/v1/views/totals/rows", json={"upserts": upserts, **body})
 
     async def rows(self, **params: Any) -> httpx.Response:
@@ -77,7 +77,7 @@ async def test_a_key_is_given_wholly_or_not_at_all(view: Kept) -> None:
         ("soon", "soon"),
     ],
 )
-async def test_a_time_is_the_same_however_it_is_written(http: httpx.AsyncClient, kept: str, asked: str) -> None:
+async def test_a_time_is_the_same_however_it_is_written(http: httpx.AsyncClient, kept: str, requested: str) -> None:
     columns = [{"name": "minute", "type": "timestamp"}]
     expected = {"kind": "view", "text": "CREATE MATERIALIZED VIEW v …", "key": ["minute"], "columns": columns}
     made = (await http.put("/v1/pipelines/v", json=expected)).json()["pipeline"]
@@ -85,7 +85,7 @@ async def test_a_time_is_the_same_however_it_is_written(http: httpx.AsyncClient,
     upserts = [{"key": [kept], "row": {"minute": kept}}]
     body = {"epoch": given["epoch"], "query": made["query_id"], "batch": 0, "fresh_at_ms": 1, "upserts": upserts}
     assert (await http.post("/v1/views/v/rows", json=body)).status_code == 200
-    assert (await http.get("/v1/views/v/rows", params={"minute": asked})).json()["row"] == {"minute": kept}
+    assert (await http.get("/v1/views/v/rows", params={"minute": requested})).json()["row"] == {"minute": kept}
 
 
 async def test_pages_follow_the_order_of_keys(view: Kept) -> None:

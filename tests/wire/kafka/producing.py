@@ -51,8 +51,8 @@ class Transactional:
     sequences: dict[tuple[str, int], int] = field(default_factory=dict)
 
     @classmethod
-    async def begin(cls, client: Client, transactional_id: str = "payments", **asked: int) -> "Transactional":
-        response = await init(client, transactional_id, **asked)
+    async def begin(cls, client: Client, transactional_id: str = "payments", **requested: int) -> "Transactional":
+        response = await init(client, transactional_id, **requested)
         assert response.error_code == ErrorCode.NONE
         return cls(
             client=client,

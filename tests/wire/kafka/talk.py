@@ -43,7 +43,7 @@ from streamhouse.wire.listener import OpenListener, bind
 
 R = TypeVar("R", bound=Response)
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 NOWHERE = Address(host="127.0.0.1", port=1)
 
 
@@ -185,7 +185,7 @@ class Client:
         return response
 
     async def receive_raw(self) -> bytes:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             (size,) = struct.unpack(">i", await self.reader.readexactly(4))
             return await self.reader.readexactly(size)
 
@@ -197,7 +197,7 @@ class Client:
     async def is_closed(self) -> bool:
         """Whether the server ended the connection, after whatever it still had to say."""
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 return await self.reader.read() == b""
         except ConnectionResetError:
             return True
@@ -216,7 +216,7 @@ class Client:
 
 async def until(condition: Callable[[], object]) -> None:
     """Let the server work until something is so; a test that waits in vain fails here."""
-    for _ in range(int(PATIENCE_S / 0.002)):
+    for _ in range(int(TIMEOUT_S / 0.002)):
         if condition():
             return
         await asyncio.sleep(0.002)

@@ -220,7 +220,7 @@ def test_every_api_declares_what_it_needs() -> None:
 
 
 @pytest.mark.parametrize(("api", "version"), CASES)
-async def test_without_rights_nothing_is_done_and_nothing_is_told(broker: Broker, api: Api, version: int) -> None:
+async def test_without_rights_nothing_is_done_and_nothing_is_reported(broker: Broker, api: Api, version: int) -> None:
     response = await ask(broker, api, version, caller_named("mallory"))
     if api.name in SELF_SERVICE | LISTINGS:
         assert not any(secret in repr(response) for secret in SECRETS)

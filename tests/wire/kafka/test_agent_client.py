@@ -85,7 +85,7 @@ async def test_an_agent_that_is_away_is_tried_anew_each_time(served: Served, pee
 
 
 @pytest.mark.parametrize("response", [b"", b"\x00\x00\x00\x08\x00\x00", b"\xff\xff\xff\xff", b"\x00\x00\x00\x02xx"])
-async def test_an_answer_that_breaks_off_or_makes_no_sense_is_no_acknowledgement(
+async def test_a_response_that_breaks_off_or_makes_no_sense_is_no_acknowledgement(
     served: Served, peers: KafkaAgentClient, response: bytes
 ) -> None:
     _, partition = await partition_of(served)
@@ -121,7 +121,7 @@ def produce_answer(number: int) -> bytes:
     return len(body).to_bytes(4) + body
 
 
-async def test_an_answer_to_another_request_is_no_answer_and_ends_the_link(peers: KafkaAgentClient) -> None:
+async def test_a_response_to_another_request_is_no_response_and_ends_the_link(peers: KafkaAgentClient) -> None:
     async with await asyncio.start_server(swapping, "127.0.0.1", 0) as server:
         at = Address(*server.sockets[0].getsockname()[:2])
         got = await asyncio.gather(
@@ -132,7 +132,7 @@ async def test_an_answer_to_another_request_is_no_answer_and_ends_the_link(peers
     assert repr(peers) == "<KafkaAgentClient connections=0>"
 
 
-async def test_an_answer_that_nobody_asked_for_ends_the_link() -> None:
+async def test_a_response_that_nobody_requested_ends_the_link() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(produce_answer(1))
         await reader.read()
@@ -145,7 +145,7 @@ async def test_an_answer_that_nobody_asked_for_ends_the_link() -> None:
         await link.aclose()
 
 
-async def test_a_request_that_cannot_be_written_takes_nobody_elses_answer(served: Served) -> None:
+async def test_a_request_that_cannot_be_written_takes_nobody_elses_response(served: Served) -> None:
     link = await connect(Address(served.host, served.port), clock=ManualClock(), max_unsent_bytes=1000)
     with pytest.raises(UnencodableMessage):
         await link.send(ListGroupsRequest(types_filter=["classic"]), 3, ListGroupsResponse)
@@ -171,7 +171,7 @@ async def test_an_agent_that_reads_nothing_gets_no_further_requests() -> None:
         await link.aclose()
 
 
-async def test_an_agent_that_says_nothing_is_not_waited_for_for_ever(served: Served) -> None:
+async def test_an_agent_that_says_nothing_is_not_waited_for_forever(served: Served) -> None:
     _, partition = await partition_of(served)
     peers = KafkaAgentClient(AgentClientSettings(timeout_s=0.05))
     with socket.socket() as mute:

@@ -53,8 +53,8 @@ async def test_without_settings_the_defaults_hold_again(client: Client, served: 
 
 async def test_an_open_log_obeys_at_once(client: Client) -> None:
     await create_topic(client, "orders")
-    (placed,) = await produce(client, "orders", (0, a_batch(b"x" * 500)))
-    assert placed.error_code == ErrorCode.NONE
+    (pending,) = await produce(client, "orders", (0, a_batch(b"x" * 500)))
+    assert pending.error_code == ErrorCode.NONE
     await alter(client, resource(TOPIC, "orders", ("max.message.bytes", "200")))
     (refused,) = await produce(client, "orders", (0, a_batch(b"x" * 500)))
     assert refused.error_code == ErrorCode.MESSAGE_TOO_LARGE
@@ -197,12 +197,12 @@ async def test_an_open_log_obeys_the_default_of_topics_at_once_unless_its_topic_
     await create_topic(client, "orders")
     await create_topic(client, "large", configs=[("max.message.bytes", "1000")])
     for name in ("orders", "large"):
-        (placed,) = await produce(client, name, (0, a_batch(b"x" * 500)))
-        assert placed.error_code == ErrorCode.NONE
+        (pending,) = await produce(client, name, (0, a_batch(b"x" * 500)))
+        assert pending.error_code == ErrorCode.NONE
     await alter(client, resource(BROKER, "", ("message.max.bytes", "200")))
     (refused,) = await produce(client, "orders", (0, a_batch(b"x" * 500)))
-    (placed,) = await produce(client, "large", (0, a_batch(b"x" * 500)))
-    assert (refused.error_code, placed.error_code) == (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.NONE)
+    (pending,) = await produce(client, "large", (0, a_batch(b"x" * 500)))
+    assert (refused.error_code, pending.error_code) == (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.NONE)
     await alter(client, resource(BROKER, ""))
-    (placed,) = await produce(client, "orders", (0, a_batch(b"x" * 500)))
-    assert placed.error_code == ErrorCode.NONE
+    (pending,) = await produce(client, "orders", (0, a_batch(b"x" * 500)))
+    assert pending.error_code == ErrorCode.NONE

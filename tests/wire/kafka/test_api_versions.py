@@ -37,7 +37,7 @@ async def test_transactions_are_offered_in_their_newest_version_and_begin_at_0_f
 
 
 @pytest.mark.parametrize("version", [5, 99, -1])
-async def test_a_version_from_the_future_gets_the_oldest_answer_and_may_ask_again(client: Client, version: int) -> None:
+async def test_a_version_from_the_future_gets_the_oldest_response_and_may_retry(client: Client, version: int) -> None:
     header = RequestHeader(request_api_key=18, request_api_version=version, correlation_id=3, client_id="x")
     body = encode_bytes(header, 2) + b"\xff\xff what this version means by it"
     await client.send_raw(struct.pack(">i", len(body)) + body)

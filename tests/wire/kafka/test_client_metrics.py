@@ -66,11 +66,11 @@ async def push(
     is_last: bool = False,
 ) -> int:
     """As a new client, unless told otherwise."""
-    asked = await ask(client, client_id or uuid4())
-    pushed_id = asked.client_instance_id if client_id is None else client_id
+    requested = await ask(client, client_id or uuid4())
+    pushed_id = requested.client_instance_id if client_id is None else client_id
     request = PushTelemetryRequest(
         client_instance_id=pushed_id,
-        subscription_id=asked.subscription_id if subscription_id is None else subscription_id,
+        subscription_id=requested.subscription_id if subscription_id is None else subscription_id,
         terminating=is_last,
         compression_type=codec,
         metrics=metrics,
@@ -79,12 +79,16 @@ async def push(
 
 
 async def test_a_client_gets_an_id_and_what_to_push(named: Client) -> None:
-    asked = await ask(named)
-    assert asked.error_code == ErrorCode.NONE
-    assert asked.client_instance_id != NO_ID
-    assert asked.requested_metrics == ["latency.", "records."]
-    assert (asked.push_interval_ms, asked.telemetry_max_bytes, asked.delta_temporality) == (60_000, MAX_BYTES, True)
-    assert asked.accepted_compression_types == [4, 3, 1, 2]
+    requested = await ask(named)
+    assert requested.error_code == ErrorCode.NONE
+    assert requested.client_instance_id != NO_ID
+    assert requested.requested_metrics == ["latency.", "records."]
+    assert (requested.push_interval_ms, requested.telemetry_max_bytes, requested.delta_temporality) == (
+        60_000,
+        MAX_BYTES,
+        True,
+    )
+    assert requested.accepted_compression_types == [4, 3, 1, 2]
     offered = await named.call(ApiVersionsRequest(), ApiVersionsResponse, 0)
     assert {71, 72} <= {api.api_key for api in offered.api_keys}
 
@@ -100,7 +104,7 @@ async def test_pushes_are_added_up_over_clients(named: Client, served: Served, c
     assert served.counted("streamhouse_client_pushes_total") == served.counted("streamhouse_client_instances") == 2
 
 
-async def test_what_was_not_asked_for_and_what_can_not_be_added_is_left_out(named: Client, served: Served) -> None:
+async def test_what_was_not_requested_and_what_can_not_be_added_is_left_out(named: Client, served: Served) -> None:
     odd = metrics_data(
         gauge("other.avg", 1.0),
         gauge("latency.\n", 1.0),
@@ -160,7 +164,7 @@ class TestTimes:
         assert self.push(is_last=True) == ErrorCode.NONE
         assert self.push(is_last=True) == ErrorCode.INVALID_REQUEST
 
-    def test_a_client_asks_again_at_once_when_its_subscription_is_unknown(self) -> None:
+    def test_a_client_retries_at_once_when_its_subscription_is_unknown(self) -> None:
         assert self.clients.ask(self.client) == ErrorCode.NONE
         assert self.push(subscription_id=1) == ErrorCode.UNKNOWN_SUBSCRIPTION_ID
         assert self.clients.ask(self.client) == ErrorCode.NONE
@@ -174,7 +178,7 @@ class TestTimes:
         assert repr(self.clients) == f"<ClientMetrics clients={MAX_CLIENTS} series=0>"
         assert self.push() == ErrorCode.NONE
 
-    def test_all_metrics_are_asked_for_by_an_empty_prefix(self) -> None:
+    def test_all_metrics_are_requested_by_an_empty_prefix(self) -> None:
         assert self.clients.prefixes == ("",)
         points = [Point("any.metric", True, 1.0), Point("any.metric", True, 2.0)]
         self.clients.add(self.clients.summarize(points), software="")

@@ -113,8 +113,8 @@ async def test_who_creates_too_many_partitions_is_told_to_wait(client: Client) -
 
     assert await create("first") == ErrorCode.NONE
     assert await create("second") == ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    asked = MetadataRequest(topics=[MetadataRequestTopic(name="second")], allow_auto_topic_creation=True)
-    (topic,) = (await client.call(asked, MetadataResponse, 12)).topics
+    requested = MetadataRequest(topics=[MetadataRequestTopic(name="second")], allow_auto_topic_creation=True)
+    (topic,) = (await client.call(requested, MetadataResponse, 12)).topics
     assert topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
 

@@ -68,7 +68,7 @@ def test_a_tagged_number_is_written_when_it_is_not_the_default() -> None:
     assert decode(ApiVersionsResponse, 3, golden, strict=True)[0] == response
 
 
-def test_metadata_tells_all_topics_from_none() -> None:
+def test_metadata_distinguishes_all_topics_from_none() -> None:
     assert encode_bytes(MetadataRequest(topics=None), 1) == bytes.fromhex("ffffffff")
     assert encode_bytes(MetadataRequest(topics=[]), 1) == bytes.fromhex("00000000")
     assert encode_bytes(MetadataRequest(topics=None), 12) == bytes.fromhex("00 01 00 00")

@@ -331,7 +331,7 @@ async def test_the_limit_of_connections_can_change_while_some_are_open(served: S
         await client.close()
 
 
-async def test_a_client_that_does_not_read_stops_being_read_and_holds_one_answer(served: Served) -> None:
+async def test_a_client_that_does_not_read_stops_being_read_and_holds_one_response(served: Served) -> None:
     client = await served.client()
     await create_topic(client, "orders")
     for _ in range(20):
@@ -495,7 +495,7 @@ async def test_a_client_whose_first_request_is_held_back_is_not_closed_for_its_s
     await patient.receive_raw()
 
 
-async def test_a_client_that_waits_for_its_answer_is_not_idle(timed: tuple[Served, PatientClock]) -> None:
+async def test_a_client_that_waits_for_its_response_is_not_idle(timed: tuple[Served, PatientClock]) -> None:
     served, clock = timed
     other, waiting = await served.client(), await served.client()
     await create_topic(other, "orders")

@@ -26,7 +26,7 @@ def test_an_idle_connection_goes_after_its_time() -> None:
     assert why(stats, 700) == "idle"
 
 
-def test_a_connection_that_waits_for_an_answer_is_not_idle() -> None:
+def test_a_connection_that_waits_for_a_response_is_not_idle() -> None:
     stats = ConnectionStats(active_at=100)
     stats.note(taken_bytes=0, is_blocked=False, is_busy=True, now=100)
     assert why(stats, 10_000) is None

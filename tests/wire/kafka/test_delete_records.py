@@ -57,8 +57,8 @@ async def test_minus_one_is_the_high_watermark_and_records_can_follow(client: Cl
     await create_topic(client, "orders")
     await produce(client, "orders", (0, a_batch(b"a", b"b")))
     assert await delete(client, "orders", (0, -1)) == [(0, 2, ErrorCode.NONE)]
-    (placed,) = await produce(client, "orders", (0, a_batch(b"c")))
-    assert placed.base_offset == 2
+    (pending,) = await produce(client, "orders", (0, a_batch(b"c")))
+    assert pending.base_offset == 2
     (result,) = await fetch(client, fetch_request("orders", (0, 2)))
     assert (result.log_start_offset, result.high_watermark) == (2, 3)
 

@@ -14,7 +14,7 @@ from tests.wire.kafka.talk import Client, Served, a_broker, a_server
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_every_version_tells_the_agent_as_metadata_does(client: Client, served: Served, version: int) -> None:
+async def test_every_version_shows_the_agent_as_metadata_does(client: Client, served: Served, version: int) -> None:
     response = await client.call(DescribeClusterRequest(), DescribeClusterResponse, version)
     metadata = await client.call(MetadataRequest(topics=[]), MetadataResponse, 12)
     (broker,) = response.brokers

@@ -52,7 +52,7 @@ def synonyms(config: DescribeConfigsResourceResult) -> list[tuple[str, str | Non
     return [(each.name, each.value, each.source) for each in config.synonyms]
 
 
-async def test_what_another_agent_has_changed_is_told_though_nobody_has_heard_of_it_yet(
+async def test_what_another_agent_has_changed_is_reported_though_nobody_has_heard_of_it_yet(
     client: Client, served: Served
 ) -> None:
     await create_topic(client, "orders", configs=[("retention.ms", "5000")])
@@ -63,7 +63,7 @@ async def test_what_another_agent_has_changed_is_told_though_nobody_has_heard_of
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-async def test_every_version_tells_a_topics_settings(client: Client, version: int) -> None:
+async def test_every_version_shows_a_topics_settings(client: Client, version: int) -> None:
     await create_topic(client, "orders", configs=[("retention.ms", "5000")])
     result = by_name(await describe(client, TOPIC, "orders", version=version))
     assert set(result) == set(TOPIC_SETTINGS)
@@ -78,7 +78,7 @@ async def test_every_version_tells_a_topics_settings(client: Client, version: in
         assert own.documentation == TOPIC_SETTINGS["retention.ms"].about
 
 
-async def test_synonyms_and_documentation_only_when_asked_for(client: Client) -> None:
+async def test_synonyms_and_documentation_only_when_requested(client: Client) -> None:
     await create_topic(client, "orders")
     result = by_name(await describe(client, TOPIC, "orders", full=False))
     assert all(config.synonyms == [] and config.documentation is None for config in result.values())
@@ -92,7 +92,7 @@ async def test_settings_by_name_and_no_names_are_all(client: Client) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-async def test_every_version_tells_the_agents_settings(client: Client, served: Served, version: int) -> None:
+async def test_every_version_shows_the_agents_settings(client: Client, served: Served, version: int) -> None:
     actual = by_name(await describe(client, BROKER, str(served.broker.node_id), version=version))
     result = {name: (config.value, config.config_source) for name, config in actual.items()}
     assert result["num.partitions"] == ("3", STATIC)
@@ -128,7 +128,7 @@ async def change(served: Served, node_id: NodeId | None, **configs: str) -> None
     await served.broker.topic_admin.alter_agent(node_id, lambda _: named)
 
 
-async def test_all_brokers_tell_what_was_changed_for_all_and_nothing_else(client: Client, served: Served) -> None:
+async def test_all_brokers_show_what_was_changed_for_all_and_nothing_else(client: Client, served: Served) -> None:
     await change(served, None, num_partitions="4", log_retention_ms="9")
     await change(served, served.broker.node_id, num_partitions="5")
     result = by_name(await describe(client, BROKER, ""))
@@ -140,7 +140,7 @@ async def test_all_brokers_tell_what_was_changed_for_all_and_nothing_else(client
     assert (result["num.partitions"].config_type, bool(result["num.partitions"].documentation)) == (3, True)
 
 
-async def test_a_broker_tells_every_value_that_a_setting_was_given_strongest_first(
+async def test_a_broker_shows_every_value_that_a_setting_was_given_strongest_first(
     client: Client, served: Served
 ) -> None:
     node = served.broker.node_id
@@ -203,7 +203,7 @@ async def test_what_has_no_settings_is_refused_with_a_short_reason(
     assert 0 < len(result.error_message or "") <= 500
 
 
-async def test_a_short_question_asked_a_thousand_times_has_one_long_answer(client: Client) -> None:
+async def test_a_short_request_asked_a_thousand_times_has_one_long_response(client: Client) -> None:
     await create_topic(client, "orders")
     one = DescribeConfigsResource(resource_type=TOPIC, resource_name="orders", configuration_keys=None)
     response = await client.call(DescribeConfigsRequest(resources=[one] * 1000), DescribeConfigsResponse, 4)
@@ -222,7 +222,7 @@ async def test_several_resources_in_one_request(client: Client, served: Served) 
 
 
 @pytest.mark.parametrize("kind", [METRICS, GROUP])
-async def test_what_could_have_settings_but_has_none_is_told_so(client: Client, kind: int) -> None:
+async def test_what_could_have_settings_but_has_none_gets_that_error(client: Client, kind: int) -> None:
     assert by_name(await describe(client, kind, "any")) == {}
 
 

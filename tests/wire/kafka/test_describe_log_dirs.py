@@ -18,8 +18,8 @@ from tests.wire.kafka.talk import Client, Served, a_batch, create_topic, produce
 Sizes = dict[tuple[str, int], int]
 
 
-async def sizes(client: Client, *asked: tuple[str, list[int]], version: int = 5) -> Sizes:
-    topics = [DescribableLogDirTopic(topic=name, partitions=numbers) for name, numbers in asked]
+async def sizes(client: Client, *requested: tuple[str, list[int]], version: int = 5) -> Sizes:
+    topics = [DescribableLogDirTopic(topic=name, partitions=numbers) for name, numbers in requested]
     request = DescribeLogDirsRequest(topics=topics or None)
     (directory,) = (await client.call(request, DescribeLogDirsResponse, version)).results
     assert directory.error_code == ErrorCode.NONE
@@ -58,7 +58,7 @@ async def test_segments_count_as_they_are_stored_and_deleted_records_no_more(cli
     assert await sizes(client) == {("orders", 0): 0}
 
 
-async def test_some_partitions_can_be_asked_for_and_what_is_not_there_is_left_out(client: Client) -> None:
+async def test_some_partitions_can_be_requested_and_what_is_not_there_is_left_out(client: Client) -> None:
     await create_topic(client, "orders", partitions=3)
     await create_topic(client, "clicks")
     assert await sizes(client, ("orders", [2, 0, 2, 7, -1]), ("missing", [0])) == {("orders", 0): 0, ("orders", 2): 0}

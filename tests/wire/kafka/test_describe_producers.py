@@ -17,13 +17,13 @@ async def describe(client: Client, topic: str, *numbers: int) -> list[PartitionR
     return result.partitions
 
 
-async def test_producers_are_told_with_what_they_sent_last(client: Client) -> None:
+async def test_producers_are_reported_with_what_they_sent_last(client: Client) -> None:
     await create_topic(client, "orders", partitions=2)
     first = a_batch(b"a", b"b", producer_id=7, producer_epoch=1, base_sequence=0)
     second = a_batch(b"c", timestamp_ms=5_000, producer_id=7, producer_epoch=1, base_sequence=2)
     for batch in (first, second, a_batch(b"d")):
-        (placed,) = await produce(client, "orders", (0, batch))
-        assert placed.error_code == ErrorCode.NONE
+        (pending,) = await produce(client, "orders", (0, batch))
+        assert pending.error_code == ErrorCode.NONE
     some, none = await describe(client, "orders", 0, 1)
     (state,) = some.active_producers
     assert (state.producer_id, state.producer_epoch, state.last_sequence) == (7, 1, 2)
@@ -44,7 +44,7 @@ async def test_each_partition_stands_alone(client: Client) -> None:
     assert illegal.error_message
 
 
-async def test_a_partition_that_occurs_a_thousand_times_is_told_once(client: Client) -> None:
+async def test_a_partition_that_occurs_a_thousand_times_is_reported_once(client: Client) -> None:
     await create_topic(client, "orders")
     topics = [TopicRequest(name="orders", partition_indexes=[0] * 500)] * 2
     response = await client.call(DescribeProducersRequest(topics=topics), DescribeProducersResponse, 0)

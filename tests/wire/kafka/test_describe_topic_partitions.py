@@ -34,7 +34,7 @@ def following(response: DescribeTopicPartitionsResponse) -> tuple[str, int] | No
     return (cursor.topic_name, cursor.partition_index) if cursor else None
 
 
-async def test_a_topic_is_told_with_its_leader(client: Client, served: Served) -> None:
+async def test_a_topic_is_reported_with_its_leader(client: Client, served: Served) -> None:
     await create_topic(client, "orders", partitions=2)
     (topic,) = (await page(client, "orders")).topics
     node = served.broker.node_id
@@ -46,7 +46,7 @@ async def test_a_topic_is_told_with_its_leader(client: Client, served: Served) -
     ] * 2
 
 
-async def test_without_names_all_topics_are_told_in_order(client: Client, served: Served) -> None:
+async def test_without_names_all_topics_are_reported_in_order(client: Client, served: Served) -> None:
     for name in ("b", "a", "c"):
         await create_topic(client, name)
     await served.broker.catalog.create(OFFSETS_TOPIC)
@@ -56,7 +56,7 @@ async def test_without_names_all_topics_are_told_in_order(client: Client, served
     assert following(response) is None
 
 
-async def test_a_topic_that_is_not_there_is_told_and_not_created(client: Client, served: Served) -> None:
+async def test_a_topic_that_is_not_there_is_reported_and_not_created(client: Client, served: Served) -> None:
     await create_topic(client, "orders")
     response = await page(client, "orders", "missing", "a/b", "orders")
     assert [(topic.name, topic.error_code) for topic in response.topics] == [
@@ -86,7 +86,7 @@ async def test_pages_follow_each_other_without_gap_or_repetition(client: Client)
             ]
 
 
-async def test_a_page_is_never_empty_nor_endless_whatever_is_asked_for(client: Client) -> None:
+async def test_a_page_is_never_empty_nor_endless_whatever_is_requested(client: Client) -> None:
     await create_topic(client, "orders", partitions=2500)
     for limit, expected in ((0, 1), (-5, 1), (2**31 - 1, 2000)):
         response = await page(client, "orders", limit=limit)

@@ -10,9 +10,9 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 async def elect(
-    client: Client, *asked: tuple[str, list[int]], kind: int = PREFERRED, version: int = 2
+    client: Client, *requested: tuple[str, list[int]], kind: int = PREFERRED, version: int = 2
 ) -> ElectLeadersResponse:
-    topics = [TopicPartitions(topic=name, partitions=numbers) for name, numbers in asked]
+    topics = [TopicPartitions(topic=name, partitions=numbers) for name, numbers in requested]
     request = ElectLeadersRequest(election_type=kind, topic_partitions=topics or None, timeout_ms=1000)
     return await client.call(request, ElectLeadersResponse, version)
 
@@ -40,7 +40,7 @@ async def test_an_unclean_election_is_not_needed_either(client: Client, version:
     assert results(response) == [("orders", 0, ErrorCode.ELECTION_NOT_NEEDED)]
 
 
-async def test_for_all_partitions_there_is_nothing_to_tell(client: Client) -> None:
+async def test_for_all_partitions_there_is_nothing_to_report(client: Client) -> None:
     await create_topic(client, "orders")
     assert results(await elect(client)) == []
 

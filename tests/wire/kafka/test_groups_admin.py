@@ -67,7 +67,7 @@ async def test_a_group_that_is_not_there_is_dead_or_not_found(client: Client, ve
         assert group.error_code == ErrorCode.NONE
 
 
-async def test_while_a_group_is_assigned_its_members_have_nothing_to_tell(served: Served, client: Client) -> None:
+async def test_while_a_group_is_assigned_its_members_have_nothing_to_report(served: Served, client: Client) -> None:
     members = await a_group(served, 2)
     await join_all(served, *members)
     (group,) = (await client.call(DescribeGroupsRequest(groups=["g"]), DescribeGroupsResponse, 6)).groups
@@ -141,7 +141,7 @@ async def test_there_are_no_groups_of_the_newer_protocol(served: Served, client:
     assert never.error_message == "no such group; group='never'"
 
 
-async def test_an_agent_that_stops_tells_nothing_of_groups(served: Served, client: Client) -> None:
+async def test_an_agent_that_stops_shows_nothing_of_groups(served: Served, client: Client) -> None:
     await a_group(served, 1)
     served.broker.stop()
     (described,) = (await client.call(DescribeGroupsRequest(groups=["g"]), DescribeGroupsResponse, 6)).groups

@@ -247,7 +247,7 @@ async def test_cooperative_members_join_again_and_again_without_waiting(served: 
     assert {member.generation for member in members} == {5}
 
 
-async def test_a_follower_that_missed_its_answer_gets_it_again(served: Served) -> None:
+async def test_a_follower_that_missed_its_response_gets_it_again(served: Served) -> None:
     first, second = await a_group(served, 2)
     follower = second if first.leads else first
     again = await follower.join()
@@ -349,7 +349,7 @@ async def test_a_member_that_falls_silent_is_removed(served: Served, clock: Leap
     await rebalance(served, first)
 
 
-async def test_a_rebalance_does_not_wait_for_ever_for_who_does_not_join(served: Served, clock: LeapingClock) -> None:
+async def test_a_rebalance_does_not_wait_forever_for_who_does_not_join(served: Served, clock: LeapingClock) -> None:
     first, second = await a_group(served, 2)
     new = await a_member(served)
     await new.learn_id()
@@ -433,7 +433,7 @@ async def test_a_join_that_is_sent_again_on_another_connection_takes_the_place_o
     assert {response.error_code for response in await sync_all(first, new)} == {0}
 
 
-async def test_a_member_that_leaves_without_waiting_for_the_answer_has_left(served: Served) -> None:
+async def test_a_member_that_leaves_without_waiting_for_the_response_has_left(served: Served) -> None:
     first, second = await a_group(served, 2)
     await second.client.send(second.leave_request(), LEAVE)
     await second.client.close()

@@ -240,7 +240,7 @@ async def test_an_unknown_topic_id_is_said_of_its_partitions(client: Client, top
 
 
 @pytest.mark.parametrize("version", [1, 2, 7, 8, 10])
-async def test_while_the_store_is_away_clients_are_told_to_ask_again(
+async def test_while_the_store_is_away_clients_are_told_to_retry(
     served: Served, client: Client, topic_id: UUID, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the place that the version has for it; librdkafka gives up after COORDINATOR_NOT_AVAILABLE."""
@@ -261,7 +261,7 @@ async def test_while_the_store_is_away_clients_are_told_to_ask_again(
         assert group.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-async def test_a_topic_id_that_can_not_be_looked_up_now_is_asked_for_again(
+async def test_a_topic_id_that_can_not_be_looked_up_now_is_requested_again(
     served: Served, client: Client, topic_id: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(_: object) -> NoReturn:

@@ -69,8 +69,8 @@ async def test_an_open_log_obeys_at_once(client: Client) -> None:
     await create_topic(client, "orders")
     await produce(client, "orders", (0, a_batch(b"x")))
     await alter(client, resource(TOPIC, "orders", (SET, "message.timestamp.type", "LogAppendTime")))
-    (placed,) = await produce(client, "orders", (0, a_batch(b"x")))
-    assert placed.log_append_time_ms > 0
+    (pending,) = await produce(client, "orders", (0, a_batch(b"x")))
+    assert pending.log_append_time_ms > 0
 
 
 async def test_of_many_changes_at_once_none_is_lost(client: Client, served: Served) -> None:

@@ -11,7 +11,7 @@ class Waiting:
         self.got.append(size_bytes)
 
 
-def test_whoever_does_not_fit_waits_until_bytes_come_back() -> None:
+def test_a_caller_that_does_not_fit_waits_until_bytes_come_back() -> None:
     inflight, first, second = InflightBytes(100), Waiting(), Waiting()
     assert inflight.reserve(80, first)
     assert not inflight.reserve(30, second)

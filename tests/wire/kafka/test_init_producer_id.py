@@ -23,7 +23,7 @@ async def test_every_version_gives_a_new_id_each_time(client: Client, version: i
     assert min(response.producer_id for response in responses) >= 0
 
 
-async def test_a_producer_that_asks_again_gets_a_new_id(client: Client) -> None:
+async def test_a_producer_that_retries_gets_a_new_id(client: Client) -> None:
     first = await ask(client)
     second = await ask(client, producer_id=first.producer_id, producer_epoch=first.producer_epoch)
     assert (second.error_code, second.producer_epoch) == (ErrorCode.NONE, 0)

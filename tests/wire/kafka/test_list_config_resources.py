@@ -19,7 +19,7 @@ async def listed(client: Client, *kinds: int, version: int = 1) -> list[tuple[in
     return [(each.resource_type, each.resource_name) for each in response.config_resources]
 
 
-async def test_before_types_only_client_metrics_are_asked_for(client: Client) -> None:
+async def test_before_types_only_client_metrics_are_requested(client: Client) -> None:
     await create_topic(client, "orders")
     assert await listed(client, version=0) == []
 

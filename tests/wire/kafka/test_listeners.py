@@ -84,7 +84,7 @@ async def test_the_client_id_of_agents_is_not_believed_where_there_is_a_secret(s
     assert await produced_as_agent(client, 1) == ErrorCode.INVALID_REQUIRED_ACKS
 
 
-async def test_an_agent_proves_what_it_is_on_a_listener_that_asks_nobody(served: Served) -> None:
+async def test_an_agent_proves_what_it_is_on_a_listener_without_logins(served: Served) -> None:
     client = await served.client()
     assert (await handshake(client, "OAUTHBEARER")).error_code == ErrorCode.NONE
     token = ClusterTokens(SECRET, clock=SystemClock()).make(Principal(AGENT, "1"))

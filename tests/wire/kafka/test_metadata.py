@@ -56,7 +56,7 @@ async def test_every_version_describes_a_topic(client: Client, served: Served, v
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_asking_for_all_lists_all_by_name(client: Client, version: int) -> None:
+async def test_requesting_all_lists_all_by_name(client: Client, version: int) -> None:
     for name in ("b", "a", "c"):
         await create_topic(client, name)
     request = MetadataRequest(topics=[] if version == 0 else None)
@@ -64,7 +64,7 @@ async def test_asking_for_all_lists_all_by_name(client: Client, version: int) ->
     assert [topic.name for topic in response.topics] == ["a", "b", "c"]
 
 
-async def test_asking_for_none_gets_the_brokers_alone(client: Client) -> None:
+async def test_requesting_none_gets_the_brokers_alone(client: Client) -> None:
     await create_topic(client, "orders")
     response = await client.call(MetadataRequest(topics=[]), MetadataResponse, 9)
     assert (len(response.brokers), response.topics) == (1, [])
@@ -91,18 +91,22 @@ async def test_the_leader_epoch_is_known_once_the_partition_is_open(client: Clie
 # --- creating by asking ---------------------------------------------------------------------------------------------
 
 
-async def test_asking_creates_a_topic(client: Client) -> None:
+async def test_requesting_metadata_creates_a_topic(client: Client) -> None:
     response = await ask(client, "new")
     assert (response.topics[0].error_code, len(response.topics[0].partitions)) == (ErrorCode.NONE, 1)
 
 
-async def test_asking_does_not_create_when_the_client_does_not_want_it(client: Client, served: Served) -> None:
+async def test_requesting_metadata_does_not_create_when_the_client_does_not_want_it(
+    client: Client, served: Served
+) -> None:
     response = await ask(client, "new", create=False)
     assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await served.broker.topics() == []
 
 
-async def test_asking_does_not_create_when_the_settings_forbid_it(tmp_path: Path, settings: Settings) -> None:
+async def test_requesting_metadata_does_not_create_when_the_settings_forbid_it(
+    tmp_path: Path, settings: Settings
+) -> None:
     strict = Settings(wal=settings.wal, flush=settings.flush, topics=TopicSettings(auto_create=False))
     async with a_broker(tmp_path, strict) as broker, a_server(broker, strict) as served:
         response = await ask(await served.client(), "new")
@@ -117,7 +121,7 @@ async def test_a_name_that_cannot_be_a_topic_is_refused(client: Client, served: 
     assert await served.broker.topics() == []
 
 
-async def test_a_topic_asked_for_twice_is_answered_once(client: Client) -> None:
+async def test_a_topic_requested_twice_is_answered_once(client: Client) -> None:
     response = await ask(client, "orders", "orders")
     assert [topic.name for topic in response.topics] == ["orders"]
 
@@ -125,7 +129,7 @@ async def test_a_topic_asked_for_twice_is_answered_once(client: Client) -> None:
 # --- by id ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_topic_may_be_asked_for_by_id(client: Client, served: Served) -> None:
+async def test_a_topic_may_be_requested_by_id(client: Client, served: Served) -> None:
     await create_topic(client, "orders")
     topic = await served.broker.topic("orders")
     request = MetadataRequest(topics=[MetadataRequestTopic(topic_id=topic.topic_id, name=None)])
@@ -150,7 +154,7 @@ async def test_before_version_12_ids_are_no_way_to_ask(client: Client) -> None:
 # --- addresses ------------------------------------------------------------------------------------------------------
 
 
-async def test_the_advertised_address_is_what_clients_are_told(broker: Broker) -> None:
+async def test_the_advertised_address_is_what_clients_get(broker: Broker) -> None:
     settings = quick_settings(KafkaSettings(advertise="kafka.example:1234"))
     async with a_server(broker, settings) as served:
         response = await ask(await served.client())
@@ -165,7 +169,7 @@ async def test_the_cluster_id_is_the_same_after_a_restart(broker: Broker, settin
     assert len(ids) == 1
 
 
-async def test_a_listener_on_all_addresses_tells_clients_the_one_they_came_to(
+async def test_a_listener_on_all_addresses_gives_clients_the_one_they_came_to(
     broker: Broker, settings: Settings
 ) -> None:
     async with a_server(broker, settings, listen="0.0.0.0:0") as served:

@@ -42,7 +42,7 @@ async def test_an_epoch_that_never_was_has_no_end(client: Client, epoch: int) ->
         assert (result.error_code, result.leader_epoch, result.end_offset) == (ErrorCode.NONE, -1, -1)
 
 
-async def test_whoever_knows_another_leader_is_refused(client: Client, epoch: int) -> None:
+async def test_a_client_that_knows_another_leader_is_refused(client: Client, epoch: int) -> None:
     assert (await ask(client, epoch, current=epoch - 1)).error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert (await ask(client, epoch, current=epoch + 1)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
     assert (await ask(client, epoch, current=epoch)).error_code == ErrorCode.NONE

@@ -113,7 +113,7 @@ async def test_log_append_time_is_the_agents_and_is_answered(client: Client) -> 
 # --- acks=0 ---------------------------------------------------------------------------------------------------------
 
 
-async def test_without_acks_there_is_no_answer_and_the_batch_is_stored(client: Client) -> None:
+async def test_without_acks_there_is_no_response_and_the_batch_is_stored(client: Client) -> None:
     await create_topic(client, "orders")
     await client.send(produce_request("orders", (0, a_batch(b"x")), acks=0), 9)
     client.skip_answer()
@@ -325,10 +325,10 @@ class FailingBroker:
             raise self._failure
         return await self._broker.append(name, data, transaction, inspection)
 
-    async def acknowledge(self, placed: PendingAppend) -> None:
-        if self._at == "acknowledge" and placed.log.name.partition == 0:
+    async def acknowledge(self, pending: PendingAppend) -> None:
+        if self._at == "acknowledge" and pending.log.name.partition == 0:
             raise self._failure
-        await self._broker.acknowledge(placed)
+        await self._broker.acknowledge(pending)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

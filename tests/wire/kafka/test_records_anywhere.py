@@ -87,7 +87,7 @@ async def test_every_agent_publishes_to_every_partition_and_every_agent_reads_al
     assert sum(member.peers.appends for member in team.members) > 0
 
 
-async def test_an_answer_that_is_lost_leads_to_a_second_try_and_not_to_a_second_record(team: Team) -> None:
+async def test_a_response_that_is_lost_leads_to_a_second_try_and_not_to_a_second_record(team: Team) -> None:
     member, name = team.members[0], await foreign(team)
     for turn in range(5):
         member.peers.to_lose = 2
@@ -303,7 +303,7 @@ async def test_a_read_that_is_given_up_leaves_nothing_running(team: Team) -> Non
     assert "read" not in after - before
 
 
-async def test_an_offset_that_is_not_there_is_told_by_whoever_is_asked(team: Team) -> None:
+async def test_an_offset_that_is_not_there_is_reported_by_every_agent(team: Team) -> None:
     for member in team.members:
         for name in (ALL[0], ALL[1], ALL[2]):
             requests = [PartitionFetch(name, 77, MANY_BYTES)]
@@ -313,7 +313,7 @@ async def test_an_offset_that_is_not_there_is_told_by_whoever_is_asked(team: Tea
             await member.broker.records.latest(TopicPartition("orders", PARTITIONS))
 
 
-async def test_limits_hold_for_the_whole_answer(team: Team) -> None:
+async def test_limits_hold_for_the_whole_response(team: Team) -> None:
     member = team.members[0]
     records = [NewRecord(b"x" * 1000, partition=number) for number in range(PARTITIONS)]
     await member.broker.records.publish("orders", records, acks=Acks.WAL, timeout_s=PATIENT_S)
@@ -324,7 +324,7 @@ async def test_limits_hold_for_the_whole_answer(team: Team) -> None:
         assert limit == 1 or sum(got.size_bytes for got in result) <= limit
 
 
-async def test_ends_and_times_are_told_by_any_agent(team: Team) -> None:
+async def test_ends_and_times_are_reported_by_any_agent(team: Team) -> None:
     start_ms = 1_700_000_000_000
     records = [
         NewRecord(b"a", timestamp_ms=start_ms + turn, partition=number)

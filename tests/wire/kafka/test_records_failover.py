@@ -72,20 +72,20 @@ async def publish_around(
     return results
 
 
-async def check_once(team: Team, told: Told) -> None:
+async def check_once(team: Team, reported: Told) -> None:
     """Every receipt's record is at its offset, and nothing is stored twice."""
     result = await read_all(team.members[0].broker, "orders", PARTITIONS)
-    for record, response in told:
+    for record, response in reported:
         if isinstance(response, Receipt):
             assert response.offset is not None
             assert result[TopicPartition("orders", response.partition)][response.offset] == record.value
     counted = Counter(value for values in result.values() for value in values.values())
     assert {value: count for value, count in counted.items() if count > 1} == {}
-    assert set(counted) <= {record.value for record, _ in told}
+    assert set(counted) <= {record.value for record, _ in reported}
 
 
 @pytest.mark.parametrize("event", [kill, leave, die_and_leave])
-async def test_what_is_published_through_a_leader_that_goes_is_stored_once_and_nobody_is_told_an_error(
+async def test_what_is_published_through_a_leader_that_goes_is_stored_once_and_no_client_sees_an_error(
     team: Team, event: Callable[[Team], Awaitable[None]]
 ) -> None:
     assert await team.led_by(team.members[1], "orders"), "nobody to lose"
@@ -126,7 +126,7 @@ async def test_whole_batches_in_flight_to_a_leader_that_dies_are_stored_once_and
     assert errors == []
 
 
-async def test_answers_lost_on_top_of_a_dead_leader_store_nothing_twice(team: Team) -> None:
+async def test_responses_lost_on_top_of_a_dead_leader_store_nothing_twice(team: Team) -> None:
     team.members[0].peers.to_lose = 100
     result = await publish_around(team, kill)
     assert [response for _, response in result if not isinstance(response, Receipt)] == []
@@ -134,7 +134,7 @@ async def test_answers_lost_on_top_of_a_dead_leader_store_nothing_twice(team: Te
     await check_once(team, result)
 
 
-async def test_a_key_is_recognised_by_whoever_leads_after_its_leader_died(team: Team) -> None:
+async def test_a_key_is_recognised_by_whichever_agent_leads_after_its_leader_died(team: Team) -> None:
     result = await publish_around(team, kill, keyed=True)
     await check_once(team, result)
     again = team.members[2].broker.records
@@ -199,7 +199,7 @@ async def test_a_deadline_that_ends_before_the_next_leader_is_there_is_an_error_
     assert isinstance(response, Unavailable)
 
 
-async def test_offsets_and_groups_are_told_by_whoever_has_them_after_an_agent_died(team: Team) -> None:
+async def test_offsets_and_groups_are_served_by_the_agent_that_has_them_after_an_agent_died(team: Team) -> None:
     records = team.members[0].broker.records
     await records.publish(
         "orders", [NewRecord(b"a", partition=each) for each in range(PARTITIONS)], acks=Acks.WAL, timeout_s=PATIENT_S

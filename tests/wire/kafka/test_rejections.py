@@ -42,7 +42,7 @@ def produced(*codes: int) -> ProduceResponse:
     ],
     ids=lambda response: type(response).__name__,
 )
-def test_an_answer_of_nothing_but_errors_is_a_refusal(response: Response) -> None:
+def test_a_response_of_nothing_but_errors_is_a_refusal(response: Response) -> None:
     assert is_rejection(response)
 
 
@@ -64,5 +64,5 @@ def test_an_answer_of_nothing_but_errors_is_a_refusal(response: Response) -> Non
     ],
     ids=lambda response: type(response).__name__,
 )
-def test_an_answer_in_which_anything_succeeded_is_none(response: Response) -> None:
+def test_a_response_in_which_anything_succeeded_is_none(response: Response) -> None:
     assert not is_rejection(response)

@@ -51,7 +51,7 @@ OF_BROKERS = {
         (None, 3, [1], []),
     ],
 )
-def test_as_many_replicas_are_named_as_were_asked_for_and_none_twice(
+def test_as_many_replicas_are_named_as_were_requested_and_none_twice(
     leader: int | None, factor: int, agents: list[int], found: list[int]
 ) -> None:
     assert replicas_of(leader, factor=factor, agents=agents) == found
@@ -73,7 +73,7 @@ async def create(client: Client, factor: int) -> None:
 
 
 @pytest.mark.parametrize("factor", [-1, 1, 3])
-async def test_the_replication_factor_that_was_asked_for_is_told_wherever_tools_compare_it(
+async def test_the_replication_factor_that_was_requested_is_reported_wherever_tools_compare_it(
     client: Client, served: Served, factor: int
 ) -> None:
     await create(client, factor)
@@ -82,11 +82,11 @@ async def test_the_replication_factor_that_was_asked_for_is_told_wherever_tools_
     (topic,) = (await client.call(request, MetadataResponse, 12)).topics
     pages = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="orders")], response_partition_limit=10)
     (page,) = (await client.call(pages, DescribeTopicPartitionsResponse, 0)).topics
-    told_by_metadata = [(each.isr_nodes, each.replica_nodes, each.offline_replicas) for each in topic.partitions]
-    told_by_page = [(each.isr_nodes, each.replica_nodes, each.offline_replicas) for each in page.partitions]
-    assert told_by_metadata == told_by_page
+    from_metadata = [(each.isr_nodes, each.replica_nodes, each.offline_replicas) for each in topic.partitions]
+    from_page = [(each.isr_nodes, each.replica_nodes, each.offline_replicas) for each in page.partitions]
+    assert from_metadata == from_page
     assert {each.error_code for each in topic.partitions} == {ErrorCode.NONE}
-    for in_sync, nodes, offline in told_by_metadata:
+    for in_sync, nodes, offline in from_metadata:
         assert len(set(nodes)) == len(nodes) == count
         assert nodes[0] == own
         assert (in_sync, offline) == (nodes, [])  # nobody is alarmed: the store makes records durable
@@ -103,7 +103,7 @@ async def test_replacing_all_settings_of_a_topic_leaves_its_replication_factor(c
     assert (topic.overrides, topic.replication_factor) == ({"retention.ms": "1000", FACTOR: "3"}, 3)
 
 
-async def test_topics_take_and_tell_settings_of_replicas_and_tiers(client: Client) -> None:
+async def test_topics_take_and_show_settings_of_replicas_and_tiers(client: Client) -> None:
     await create_topic(client, "orders")
     (done,) = await alter(client, resource(TOPIC, "orders", *((SET, *each) for each in OF_TOPICS.items())))
     assert (done.error_code, done.error_message) == (ErrorCode.NONE, None)
@@ -115,7 +115,7 @@ async def test_topics_take_and_tell_settings_of_replicas_and_tiers(client: Clien
     assert {each.config_source for each in by_name(await describe(client, TOPIC, "orders")).values()} == {DEFAULT}
 
 
-async def test_brokers_take_and_tell_settings_of_replicas_and_tiers(client: Client, served: Served) -> None:
+async def test_brokers_take_and_show_settings_of_replicas_and_tiers(client: Client, served: Served) -> None:
     node = str(served.broker.node_id)
     (done,) = await alter(client, resource(BROKER, node, *((SET, *each) for each in OF_BROKERS.items())))
     assert (done.error_code, done.error_message) == (ErrorCode.NONE, None)

@@ -69,7 +69,7 @@ from streamhouse.wire.kafka.messages.offset_delete import (
     OffsetDeleteResponse,
 )
 from tests.wire.kafka.members import commit_request
-from tests.wire.kafka.talk import PATIENCE_S, Client, a_batch, a_server, create_topic, produce, until
+from tests.wire.kafka.talk import TIMEOUT_S, Client, a_batch, a_server, create_topic, produce, until
 
 PARTITIONS = 32
 """So many that each agent leads some of them: ids are chance, and so is who leads what."""
@@ -153,7 +153,7 @@ async def leaders(client: Client, topic: str = "orders") -> dict[int, int]:
 
 async def until_led(pair: Pair, number: int, node: int) -> None:
     """Until both agents name this leader."""
-    for _ in range(int(PATIENCE_S / 0.005)):
+    for _ in range(int(TIMEOUT_S / 0.005)):
         if {(await leaders(each.client))[number] for each in (pair.first, pair.second)} == {node}:
             return
         await asyncio.sleep(0.005)
@@ -260,7 +260,7 @@ async def test_the_first_of_several_agents_leads_and_their_number_is_the_replica
     assert await replicas(pair.first.client) == [both[:1]] * PARTITIONS
 
 
-async def test_agents_are_shown_in_the_order_they_were_given_in_whoever_leads(
+async def test_agents_are_shown_in_the_order_they_were_given_in_whichever_agent_leads(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = await led_and_written(pair)
@@ -291,7 +291,9 @@ async def test_an_agent_that_drains_is_given_nothing(pair: Pair) -> None:
     assert await reassign(pair.first.client, request) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
 
 
-async def test_a_move_is_told_while_it_lasts_and_can_be_cancelled(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_move_is_reported_while_it_lasts_and_can_be_cancelled(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     result = await led_and_written(pair)
     number, node = next(iter(result.items()))
     target = pair.other(node)
@@ -317,7 +319,7 @@ async def elect(client: Client, *numbers: int, kind: int = 0) -> list[int]:
     return [part.error_code for topic in response.replica_election_results for part in topic.partition_result]
 
 
-async def test_trouble_of_the_metadata_store_is_told_and_nothing_moves(
+async def test_trouble_of_the_metadata_store_is_reported_and_nothing_moves(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await led_and_written(pair)
@@ -403,7 +405,7 @@ async def test_sizes_of_all_agents_add_up(pair: Pair) -> None:
     assert sorted(clicks) == [0, 1]
 
 
-async def test_all_agents_have_settings_and_each_tells_its_own(pair: Pair) -> None:
+async def test_all_agents_have_settings_and_each_shows_its_own(pair: Pair) -> None:
     request = ListConfigResourcesRequest(resource_types=[BROKER])
     response = await pair.first.client.call(request, ListConfigResourcesResponse, 1)
     assert [each.resource_name for each in response.config_resources] == ["1", "2"]
@@ -412,7 +414,7 @@ async def test_all_agents_have_settings_and_each_tells_its_own(pair: Pair) -> No
     assert [each.error_code for each in result.results] == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
 
 
-async def test_groups_are_told_by_their_coordinators_alone(pair: Pair) -> None:
+async def test_groups_are_reported_by_their_coordinators_alone(pair: Pair) -> None:
     await create_topic(pair.first.client, "orders")
     of: dict[int, str] = {}
     for number in range(100):

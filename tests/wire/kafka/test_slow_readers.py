@@ -33,7 +33,7 @@ def settings() -> Settings:
     return replace(quick, fetch=FetchSettings(answers_bytes=LIMIT_BYTES))
 
 
-async def test_answers_that_nobody_takes_have_a_limit_together(served: Served) -> None:
+async def test_responses_that_nobody_takes_have_a_limit_together(served: Served) -> None:
     producer = await served.client()
     await create_topic(producer, "orders")
     value = os.urandom(MIB - 200)

@@ -323,7 +323,7 @@ async def snapshot(broker: Broker, *, authorization: str) -> Any:
 
 @pytest.mark.parametrize(("authorization", "is_populated"), WAYS)
 @pytest.mark.parametrize(("api", "version"), CASES)
-async def test_a_tenant_can_not_tell_whether_there_is_another(
+async def test_a_tenant_can_not_see_whether_there_is_another(
     tmp_path: Path, api: Api, version: int, authorization: str, *, is_populated: bool
 ) -> None:
     responses = []
@@ -466,7 +466,7 @@ async def by_scram(client: Client, user: str, password: str = PASSWORD) -> int:
 
 
 @pytest.mark.parametrize("log_in", [by_plain, by_scram])
-async def test_a_user_is_in_the_tenant_that_its_name_or_its_listener_tells(
+async def test_a_user_is_in_the_tenant_that_its_name_or_its_listener_shows(
     cluster: Cluster, log_in: Callable[[Client, str], Awaitable[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = list[str]()

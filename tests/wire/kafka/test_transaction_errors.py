@@ -86,7 +86,7 @@ def test_a_batch_is_refused_in_words_that_producers_of_its_version_know(
     assert produce_code(version, error) is code
 
 
-async def test_work_that_is_underway_is_finished_although_nobody_waits_for_its_answer() -> None:
+async def test_work_that_is_underway_is_finished_although_nobody_waits_for_its_response() -> None:
     goes_on, finished = asyncio.Event(), asyncio.Event()
 
     async def work() -> EndTxnResponse:

@@ -25,7 +25,7 @@ from streamhouse.wire.kafka.messages.list_offsets import (
 )
 from tests.wire.kafka.producing import NEW, OLD, Transactional, good, init
 from tests.wire.kafka.talk import (
-    PATIENCE_S,
+    TIMEOUT_S,
     Client,
     Served,
     a_batch,
@@ -77,7 +77,7 @@ async def latest(client: Client, topic: str, *, level: int, timestamp: int = -1)
 
 async def until_stable(client: Client, topic: str) -> PartitionData:
     """Until nothing is open in partition 0 any more: the markers of a transaction may come after the answer."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             part = await read(client, topic, level=COMMITTED)
             if part.last_stable_offset == part.high_watermark:
@@ -160,7 +160,7 @@ async def test_partitions_are_added_all_or_none(client: Client, orders: str, ver
 
 
 async def many(
-    client: Client, *asked: tuple[Transactional, str, Sequence[int]], verify: bool = False, version: int = 5
+    client: Client, *requested: tuple[Transactional, str, Sequence[int]], verify: bool = False, version: int = 5
 ) -> list[list[int]]:
     response = await client.call(
         AddPartitionsToTxnRequest(
@@ -172,7 +172,7 @@ async def many(
                     verify_only=verify,
                     topics=[AddPartitionsToTxnTopic(name=topic, partitions=list(numbers))],
                 )
-                for producer, topic, numbers in asked
+                for producer, topic, numbers in requested
             ]
         ),
         AddPartitionsToTxnResponse,

@@ -25,7 +25,7 @@ from streamhouse.wire.kafka.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from tests.wire.kafka.producing import Transactional
-from tests.wire.kafka.talk import PATIENCE_S, Client, Served, create_topic, fetch, fetch_request
+from tests.wire.kafka.talk import TIMEOUT_S, Client, Served, create_topic, fetch, fetch_request
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ async def test_a_transaction_is_described_with_its_partitions_while_it_is_under_
     assert (ended.transaction_state, ended.transaction_start_time_ms, ended.topics) == ("CompleteCommit", -1, [])
 
 
-async def test_ids_that_nobody_has_are_told_one_by_one(client: Client) -> None:
+async def test_ids_that_nobody_has_are_reported_one_by_one(client: Client) -> None:
     await Transactional.begin(client)
     response = await describe(client, "nobody", "payments", "")
     assert {each.transactional_id: each.error_code for each in response} == {
@@ -103,7 +103,7 @@ async def test_lists_are_filtered_by_state_producer_duration_and_pattern(client:
     assert await names(transactional_id_pattern="") == ["first", "second"]
 
 
-async def test_states_that_there_are_not_are_told_back(client: Client) -> None:
+async def test_states_that_there_are_not_are_reported_back(client: Client) -> None:
     await Transactional.begin(client)
     response = await listed(client, state_filters=["Sleepy"])
     assert (response.unknown_state_filters, response.transaction_states) == (["Sleepy"], [])
@@ -121,12 +121,12 @@ async def test_expressions_that_make_no_sense_or_could_keep_an_agent_busy_are_re
 
 async def test_a_hostile_expression_takes_no_longer_than_another(client: Client) -> None:
     await Transactional.begin(client, "a" * 200)
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         response = await listed(client, transactional_id_pattern="(a+)+b")
     assert (response.error_code, response.transaction_states) == (ErrorCode.NONE, [])
 
 
-async def test_a_partition_tells_which_transactions_are_open_and_an_administrator_ends_one_that_hangs(
+async def test_a_partition_shows_which_transactions_are_open_and_an_administrator_ends_one_that_hangs(
     client: Client, orders: str
 ) -> None:
     producer = await Transactional.begin(client)

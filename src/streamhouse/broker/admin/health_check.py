@@ -104,7 +104,7 @@ class HealthCheck:
             _checked("identity", self._look_at_identity()),
             _checked("sessions", self._sessions()),
             _checked("leases", self._leases()),
-            _checked("deletions", self._doomed()),
+            _checked("deletions", self._pending_deletions()),
             _checked("segments", self._segments()),
             _checked("orphans", self._orphans()),
             _checked("write-ahead log", self._wal_objects()),
@@ -273,7 +273,7 @@ class HealthCheck:
         ended = before - {session.session_id for session in roll.sessions}
         return check_leases([state for state in states if state.holder not in ended], roll)
 
-    async def _doomed(self) -> Check:
+    async def _pending_deletions(self) -> Check:
         settings = self._dependencies.settings.retention
         late_ms = round((settings.grace_s + 2 * settings.check_s) * 1000)
         overdue = await self._dependencies.metadata.objects_pending_deletion(grace_ms=late_ms, limit=MAX_LISTED)

@@ -159,21 +159,21 @@ def _topics_to_make(
     taken: set[str],
     now_ms: int,
 ) -> dict[TopicId, Topic]:
-    made: dict[TopicId, Topic] = {}
+    created: dict[TopicId, Topic] = {}
     newest_first = sorted(lost, key=lambda each: (-names[each].created_at_ms if each in names else 1, str(each)))
     for topic_id in newest_first:
         snapshot = names.get(topic_id)
         name = snapshot.name if snapshot is not None and snapshot.name not in taken else f"recovered-{topic_id}"
         taken.add(name)
         seen = max(partition.partition for partition in partitions if partition.topic_id == topic_id) + 1
-        made[topic_id] = Topic(
+        created[topic_id] = Topic(
             topic_id=topic_id,
             name=name,
             partitions=max(seen, snapshot.partitions if snapshot is not None else 0),
             overrides=dict(KEEP_ALL),
             created_at_ms=snapshot.created_at_ms if snapshot is not None else now_ms,
         )
-    return made
+    return created
 
 
 def _plan_partition(plan: AdoptionPlan, survey: OrphanSurvey, partition: PartitionId) -> None:

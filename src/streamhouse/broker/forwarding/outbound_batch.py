@@ -180,12 +180,12 @@ class RecordBatch:
         return [now_ms if record.timestamp_ms is None else record.timestamp_ms for record in self._records]
 
     async def batch(self, identity: BatchIdentity | None) -> bytearray:
-        made, self._first = self._first, None
-        if made is None:
-            made = await encode(self._records, codec=self._codec, now_ms=self._now_ms, size_bytes=self.size_bytes)
+        encoded, self._first = self._first, None
+        if encoded is None:
+            encoded = await encode(self._records, codec=self._codec, now_ms=self._now_ms, size_bytes=self.size_bytes)
         if (numbers := self.identity or identity) is not None:
-            set_producer(made, *numbers)
-        return made
+            set_producer(encoded, *numbers)
+        return encoded
 
     def exclude(self, error: BadRecords) -> bool:
         invalid = {index for index in error.records if 0 <= index < len(self._records)}

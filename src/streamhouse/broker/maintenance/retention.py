@@ -214,12 +214,14 @@ class RetentionManager:
         """Delete marked objects after their grace time; returns the number of deleted ones."""
         grace_ms = round(self._settings.grace_s * 1000)
         gone = 0
-        while doomed := await self._dependencies.metadata.objects_pending_deletion(grace_ms=grace_ms, limit=PAGE):
-            deleted = [item.key for item in doomed if await self._delete(item.key)]
+        while pending_deletions := await self._dependencies.metadata.objects_pending_deletion(
+            grace_ms=grace_ms, limit=PAGE
+        ):
+            deleted = [item.key for item in pending_deletions if await self._delete(item.key)]
             await self._dependencies.metadata.forget_objects(deleted)
             gone += len(deleted)
             self.deleted_objects += len(deleted)
-            if len(deleted) < len(doomed):
+            if len(deleted) < len(pending_deletions):
                 break  # the others are left for the next call
         return gone
 

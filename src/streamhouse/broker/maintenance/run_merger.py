@@ -42,38 +42,38 @@ class RunMerger:
         self._dependencies = dependencies
         self._settings = dependencies.settings.compaction
         self._rewriter = rewriter
-        self._looked: dict[PartitionId, _LastScan] = {}
+        self._scanned: dict[PartitionId, _LastScan] = {}
         self.merges = 0
         self.merged_runs = 0
 
     def __repr__(self) -> str:
-        return f"<RunMerger merges={self.merges} runs={self.merged_runs} partitions={len(self._looked)}>"
+        return f"<RunMerger merges={self.merges} runs={self.merged_runs} partitions={len(self._scanned)}>"
 
     def forget_others(self, partitions: Iterable[PartitionId]) -> None:
         """Drop the scan positions of all other partitions: other agents work on them now, or they were deleted."""
-        self._looked = {each: self._looked[each] for each in partitions if each in self._looked}
+        self._scanned = {each: self._scanned[each] for each in partitions if each in self._scanned}
 
     async def pages(self, states: Iterable[PartitionState]) -> AsyncIterator[tuple[PartitionState, Sequence[Run]]]:
         """The next page of runs of each partition with new ones, many partitions per query."""
         due = [
             state
             for state in states
-            if self._settings.merge_runs and self._last_look(state).flushed_end != state.flushed_end
+            if self._settings.merge_runs and self._last_scan_of(state).flushed_end != state.flushed_end
         ]
         for start in range(0, len(due), PARTITIONS):
             some = due[start : start + PARTITIONS]
-            offsets = {state.partition: max(self._last_look(state).from_offset, state.log_start) for state in some}
+            offsets = {state.partition: max(self._last_scan_of(state).from_offset, state.log_start) for state in some}
             runs = await self._dependencies.metadata.runs_of(offsets, limit=PAGE)
             by_partition = {at: list(each) for at, each in groupby(runs, key=lambda run: run.partition)}
             for state in some:
                 yield state, by_partition.get(state.partition, [])
 
-    def _last_look(self, state: PartitionState) -> _LastScan:
-        return self._looked.get(state.partition, _LastScan(0, 0))
+    def _last_scan_of(self, state: PartitionState) -> _LastScan:
+        return self._scanned.get(state.partition, _LastScan(0, 0))
 
     async def merge(self, state: PartitionState, page: Sequence[Run], config: TopicConfig) -> bool:
         """Merge once if there is something to merge; returns whether there was."""
-        looked = self._last_look(state)
+        last_scan = self._last_scan_of(state)
         limits = merge_limits(
             config,
             at_least=self._settings.merge_runs,
@@ -86,8 +86,8 @@ class RunMerger:
                 return await self._merge(chosen)
         if runs:
             is_all = len(page) < PAGE
-            seen = state.flushed_end if is_all else looked.flushed_end
-            self._looked[state.partition] = _LastScan(next_check(runs, limits, is_all=is_all), seen)
+            seen = state.flushed_end if is_all else last_scan.flushed_end
+            self._scanned[state.partition] = _LastScan(next_check(runs, limits, is_all=is_all), seen)
         return False
 
     def _readable(self, runs: Sequence[Run]) -> Iterator[Sequence[Run]]:

@@ -101,8 +101,10 @@ class Users:
         check_password(password)
         iterations = self._settings.scram_iterations
         make = partial(make_credential, password=password, iterations=iterations, random_bytes=secrets.token_bytes)
-        made = [await self._in_thread(partial(make, mechanism)) for mechanism in ScramMechanism]
-        await self._metadata.put_credentials(name, upserts=made, is_new=is_new, max_users=self._settings.max_users)
+        credentials = [await self._in_thread(partial(make, mechanism)) for mechanism in ScramMechanism]
+        await self._metadata.put_credentials(
+            name, upserts=credentials, is_new=is_new, max_users=self._settings.max_users
+        )
         self.forget()
 
     async def alter_credentials(
@@ -116,12 +118,12 @@ class Users:
         check_user_name(name)
         describe_acts(*(f"user {name}: {mechanism}" for mechanism, *_ in upserts))
         describe_acts(*(f"user {name}: without {mechanism}" for mechanism in deletions))
-        made = [
+        credentials = [
             credential_of(mechanism, salted, salt=salt, iterations=iterations)
             for mechanism, salt, salted, iterations in upserts
         ]
         await self._metadata.put_credentials(
-            name, upserts=made, deletions=deletions, max_users=self._settings.max_users
+            name, upserts=credentials, deletions=deletions, max_users=self._settings.max_users
         )
         self.forget()
 

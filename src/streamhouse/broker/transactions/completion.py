@@ -94,7 +94,7 @@ class TransactionCompletion:
         self._own = own
         self._tasks: asyncio.TaskGroup | None = None
         self._under_way: dict[TransactionKey, asyncio.Task[bool]] = {}
-        self._resting: dict[TransactionKey, float] = {}
+        self._suspended: dict[TransactionKey, float] = {}
         self.committed = 0
         self.aborted = 0
         self.retries = 0
@@ -153,17 +153,17 @@ class TransactionCompletion:
             if not await self._is_pending(decided):
                 return False
             if (now := self._dependencies.clock.monotonic()) >= until:
-                self._rest(decided, now=now)
+                self._suspend(decided, now=now)
                 return False
 
-    def _rest(self, decided: StoredTransaction, *, now: float) -> None:
-        self._resting = {each: until for each, until in self._resting.items() if until > now}
-        if len(self._resting) < self._settings.max_waiting:
-            self._resting[_key(decided)] = now + SUSPEND_AFTER_S
+    def _suspend(self, decided: StoredTransaction, *, now: float) -> None:
+        self._suspended = {each: until for each, until in self._suspended.items() if until > now}
+        if len(self._suspended) < self._settings.max_waiting:
+            self._suspended[_key(decided)] = now + SUSPEND_AFTER_S
 
     def is_suspended(self, decided: StoredTransaction) -> bool:
         """Whether its completion was suspended a moment ago."""
-        return self._resting.get(_key(decided), -math.inf) > self._dependencies.clock.monotonic()
+        return self._suspended.get(_key(decided), -math.inf) > self._dependencies.clock.monotonic()
 
     def _report(self, decided: StoredTransaction, why: str) -> None:
         now = self._dependencies.clock.monotonic()

@@ -23,7 +23,7 @@ from streamhouse.schemas.avro.types import Array, AvroType, Enum, Fixed, Map, Re
 MAX_EMPTY_ITEMS: Final = 100_000
 """Items without bytes of their own in all lists of one payload."""
 
-MAX_QUICK_DEPTH: Final = 50
+MAX_FASTAVRO_DEPTH: Final = 50
 
 _FLOAT: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
@@ -32,7 +32,16 @@ _TEXTS: Final = ("bytes", "fixed", "string", "enum")
 _OBJECTS: Final = ("record", "error", "map")
 
 # What fastavro raises when bytes were not written with the schema.
-_MISREAD: Final = (EOFError, IndexError, ValueError, TypeError, KeyError, OverflowError, MemoryError, struct.error)
+_DECODE_ERRORS: Final = (
+    EOFError,
+    IndexError,
+    ValueError,
+    TypeError,
+    KeyError,
+    OverflowError,
+    MemoryError,
+    struct.error,
+)
 
 
 class Cursor:
@@ -68,7 +77,7 @@ Reader = Callable[[Cursor], object]
 
 def reader_of(root: AvroType) -> Callable[[bytes], object]:
     """The quickest reader that is safe for this schema."""
-    return _quick(root) if can_be_quick(root) else read_checked(root)
+    return _fastavro_reader(root) if can_use_fastavro(root) else read_checked(root)
 
 
 def read_checked(root: AvroType) -> Callable[[bytes], object]:
@@ -84,14 +93,14 @@ def read_checked(root: AvroType) -> Callable[[bytes], object]:
     return read
 
 
-def _quick(root: AvroType) -> Callable[[bytes], object]:
+def _fastavro_reader(root: AvroType) -> Callable[[bytes], object]:
     parsed = fastavro.parse_schema(cast("dict[str, object]", resolved(root)))
 
     def read(payload: bytes) -> object:
         source = io.BytesIO(payload)
         try:
             value = fastavro.schemaless_reader(source, parsed, None)
-        except _MISREAD as error:
+        except _DECODE_ERRORS as error:
             raise InvalidRecordValue(f"not written with this schema: {type(error).__name__} {error}") from None
         _check_end(source.tell(), len(payload))
         return value
@@ -104,11 +113,11 @@ def _check_end(position: int, end: int) -> None:
         raise InvalidRecordValue(f"bytes are left over; at={position} left={end - position}")
 
 
-def can_be_quick(root: AvroType) -> bool:
+def can_use_fastavro(root: AvroType) -> bool:
     """Whether fastavro's values are JSON's, and no payload can hurt it."""
     types = everything_in(root)
     shape = shape_of(root)
-    if shape.recursive or shape.height > MAX_QUICK_DEPTH or any(kind.kind in _LATIN for kind in types):
+    if shape.recursive or shape.height > MAX_FASTAVRO_DEPTH or any(kind.kind in _LATIN for kind in types):
         return False
     if any(isinstance(kind, Enum | Union) for kind in types):
         return False
@@ -129,12 +138,12 @@ class _Readers:
     """Makes the reader of a type, and keeps those it made: types can lie in themselves."""
 
     def __init__(self) -> None:
-        self._made: dict[int, Reader] = {}
+        self._readers: dict[int, Reader] = {}
 
     def of(self, kind: AvroType) -> Reader:
-        made = self._made.get(id(kind))
-        if made is not None:
-            return made
+        reader = self._readers.get(id(kind))
+        if reader is not None:
+            return reader
         match kind:
             case Record():
                 return self._record(kind)
@@ -166,7 +175,7 @@ class _Readers:
                 raise within(name, error) from None
             return value
 
-        self._made[id(record)] = read
+        self._readers[id(record)] = read
         fields += [(each.name, self.of(each.type)) for each in record.fields]
         return read
 

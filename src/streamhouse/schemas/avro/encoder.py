@@ -78,12 +78,12 @@ class Writers:
 
     def __init__(self, *, logical: bool = True) -> None:
         self._logical = logical
-        self._made: dict[int, Writer] = {}
+        self._writers: dict[int, Writer] = {}
 
     def of(self, kind: AvroType) -> Writer:
-        made = self._made.get(id(kind))
-        if made is not None:
-            return made
+        writer = self._writers.get(id(kind))
+        if writer is not None:
+            return writer
         match kind:
             case Record():
                 return self._record(kind)
@@ -125,7 +125,7 @@ class Writers:
                 stranger = next(key for key in value if key not in by_name)
                 raise InvalidRecordValue(f"no field of {record.name}", path=f"/{stranger}")
 
-        self._made[id(record)] = write
+        self._writers[id(record)] = write
         fields += [(each.name, self.of(each.type)) for each in record.fields]
         return write
 

@@ -107,9 +107,9 @@ def _each(field: FieldDescriptor, value: Any) -> Iterable[Any]:
     is_message = entry.fields_by_name["value"].message_type is not None
     entries = []
     for key in sorted(value):
-        made = entry_class(key=key)
-        made.value.CopyFrom(value[key]) if is_message else setattr(made, "value", value[key])
-        entries.append(made)
+        item = entry_class(key=key)
+        item.value.CopyFrom(value[key]) if is_message else setattr(item, "value", value[key])
+        entries.append(item)
     return entries
 
 

@@ -118,8 +118,8 @@ class MessageForm:
                 raise FieldError("another field of the same oneof is set", key)
             try:
                 field.fill(message, each, depth)
-            except FieldError as misfit:
-                raise misfit.within(key) from None
+            except FieldError as error:
+                raise error.within(key) from None
             except (ValueError, TypeError) as error:
                 raise FieldError(str(error), key) from None
 
@@ -214,8 +214,8 @@ def _each(value: Any, convert: Callable[[Any], Any]) -> list[Any]:
     for at, item in enumerate(value):
         try:
             converted.append(convert(item))
-        except FieldError as misfit:
-            raise misfit.within(at) from None
+        except FieldError as error:
+            raise error.within(at) from None
         except (ValueError, TypeError) as error:
             raise FieldError(str(error), at) from None
     return converted
@@ -242,8 +242,8 @@ def _map(name: str, entry: Descriptor, forms: Forms) -> tuple[Fill, Read]:
         for key, each in value.items():
             try:
                 put(target, key, each, depth)
-            except FieldError as misfit:
-                raise misfit.within(key) from None
+            except FieldError as error:
+                raise error.within(key) from None
             except (ValueError, TypeError) as error:
                 raise FieldError(str(error), str(key)) from None
 

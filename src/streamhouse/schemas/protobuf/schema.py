@@ -46,8 +46,8 @@ class MessageCodec:
         message = self._class()
         try:
             self._form.fill(message, value, 0)
-        except FieldError as misfit:
-            raise misfit.as_error() from None
+        except FieldError as error:
+            raise error.as_error() from None
         _check_required(message)
         return self.prefix + bytes(message.SerializeToString())
 
@@ -61,8 +61,8 @@ class MessageCodec:
         _check_required(message)
         try:
             return self._form.read(message)
-        except FieldError as misfit:
-            raise misfit.as_error() from None
+        except FieldError as error:
+            raise error.as_error() from None
         except ValueError as error:
             raise InvalidRecordValue(str(error)) from None
 

@@ -75,15 +75,15 @@ def changes(frame: DataFrame, rows: Rows, *, with_version: bool) -> DataFrame:
     key = F.concat(F.lit("["), F.concat_ws(",", *texts), F.lit("]")) if rows.key else F.lit(ONLY)
     if rows.is_unique:
         return frame.select(_change(key, row).alias(CHANGE))
-    made = _versioned(frame, rows, key=key, row=row)
+    result = _versioned(frame, rows, key=key, row=row)
     if rows.by_offset:
-        made = _newest_in_partitions(made)
+        result = _newest_in_partitions(result)
     if not rows.by_offset or not with_version:
-        made = _greatest(made, (KEY,), _AGE)
+        result = _greatest(result, (KEY,), _AGE)
     version = None
     if with_version and rows.versions:
         version = version_text(F.col(ORDER), F.col(_HASH), by_offset=F.col(_BY_OFFSET))
-    return made.select(KEY, NUMBER, _change(F.col(KEY), F.col(ROW), version).alias(CHANGE))
+    return result.select(KEY, NUMBER, _change(F.col(KEY), F.col(ROW), version).alias(CHANGE))
 
 
 def _change(key: Column, row: Column, version: Column | None = None) -> Column:
@@ -100,7 +100,7 @@ def _versioned(frame: DataFrame, rows: Rows, *, key: Column, row: Column) -> Dat
     for name in rows.by_offset:
         by_offset = by_offset & F.col(quote_identifier(name)).isNotNull()
     ordered = newest_first(rows.versions) if rows.versions else F.array()
-    made = frame.select(
+    result = frame.select(
         key.alias(KEY),
         row.alias(ROW),
         ordered.alias(ORDER),
@@ -108,7 +108,7 @@ def _versioned(frame: DataFrame, rows: Rows, *, key: Column, row: Column) -> Dat
         F.monotonically_increasing_id().alias(_ORDINAL),
         F.lit(1).alias(NUMBER),
     )
-    return made.withColumn(_HASH, F.when(F.size(ORDER) > 0, F.lpad(F.hex(F.xxhash64(ROW)), 16, "0")))
+    return result.withColumn(_HASH, F.when(F.size(ORDER) > 0, F.lpad(F.hex(F.xxhash64(ROW)), 16, "0")))
 
 
 def _newest_in_partitions(frame: DataFrame) -> DataFrame:
@@ -169,8 +169,8 @@ def to_json_type(value: Column, kind: st.DataType, *, in_key: bool = False) -> C
 def _to_json_map(value: Column, kind: st.MapType, *, in_key: bool) -> Column:
     """With texts as keys: `to_json` writes Spark's inner numbers for dates. In a key they are in order."""
     keyed = F.transform_keys(value, lambda each, _: _to_map_key(each, kind.keyType, in_key=in_key))
-    made = F.transform_values(keyed, lambda _, each: to_json_type(each, kind.valueType, in_key=in_key))
-    return F.map_from_entries(F.array_sort(F.map_entries(made), _by_key)) if in_key else made
+    result = F.transform_values(keyed, lambda _, each: to_json_type(each, kind.valueType, in_key=in_key))
+    return F.map_from_entries(F.array_sort(F.map_entries(result), _by_key)) if in_key else result
 
 
 def _by_key(one: Column, other: Column) -> Column:

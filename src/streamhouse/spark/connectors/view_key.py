@@ -87,13 +87,13 @@ def changing_key_of(frame: DataFrame) -> tuple[str, ...] | None:
         return tuple(column.name for column in columns)
     if kind != "Aggregate":
         return None
-    made = {id_of(each): each for each in scala_seq(node.aggregateExpressions())}
+    aggregates = {id_of(each): each for each in scala_seq(node.aggregateExpressions())}
     groups = scala_seq(node.groupingExpressions())
     return tuple(
         column.name
         for column in columns
         if any(
-            _is(made.get(column.attribute), each) or _is_part(made.get(column.attribute), column, each)
+            _is(aggregates.get(column.attribute), each) or _is_part(aggregates.get(column.attribute), column, each)
             for each in groups
         )
     )
@@ -148,9 +148,9 @@ def _outermost(plan: Plan) -> tuple[Any, list[_Column]]:
     return node, columns
 
 
-def _below(columns: list[_Column], made: Any) -> list[_Column]:
+def _below(columns: list[_Column], aggregates: Any) -> list[_Column]:
     """The columns as the operator below has them; those that are computed here are of no key."""
-    known = {id_of(each): each for each in scala_seq(made)}
+    known = {id_of(each): each for each in scala_seq(aggregates)}
     traced_columns = []
     for column in columns:
         expression = known.get(column.attribute)
@@ -181,7 +181,7 @@ def _entered(inner: Mapping[int, int], columns: list[_Column]) -> list[_Column]:
 def _grouped(aggregate: Any, columns: list[_Column], declared: Sequence[str]) -> tuple[str, ...]:
     """For each expression that it groups by, the column that has it; of a window a field of it is enough. Fields of
     another struct aren't: it may have more of them, and be NULL itself."""
-    made = {id_of(each): each for each in scala_seq(aggregate.aggregateExpressions())}
+    aggregates = {id_of(each): each for each in scala_seq(aggregate.aggregateExpressions())}
     key: list[str] = []
     groups = scala_seq(aggregate.groupingExpressions())
     if any(_REPEATED_SET in each.sql() for each in groups):
@@ -190,11 +190,13 @@ def _grouped(aggregate: Any, columns: list[_Column], declared: Sequence[str]) ->
             " and SELECT grouping_id() AS level as well"
         )
     for expression in groups:
-        whole = [column.name for column in columns if _is(made.get(column.attribute), expression) and not column.field]
+        whole = [
+            column.name for column in columns if _is(aggregates.get(column.attribute), expression) and not column.field
+        ]
         parts = [
             column.name
             for column in columns
-            if is_window(expression) and _is_part(made.get(column.attribute), column, expression)
+            if is_window(expression) and _is_part(aggregates.get(column.attribute), column, expression)
         ]
         if not whole and not parts:
             raise _not_selected(expression.sql().replace(_NO_NAME, ""))
@@ -203,15 +205,15 @@ def _grouped(aggregate: Any, columns: list[_Column], declared: Sequence[str]) ->
     return tuple(key)
 
 
-def _is(made: Any, grouped: Any) -> bool:
-    return made is not None and bool(without_alias(made).semanticEquals(grouped))
+def _is(aggregates: Any, grouped: Any) -> bool:
+    return aggregates is not None and bool(without_alias(aggregates).semanticEquals(grouped))
 
 
-def _is_part(made: Any, column: _Column, grouped: Any) -> bool:
+def _is_part(aggregates: Any, column: _Column, grouped: Any) -> bool:
     """A field of a window: `window.start AS begins`, here or above."""
-    if made is None:
+    if aggregates is None:
         return False
-    expression = without_alias(made)
+    expression = without_alias(aggregates)
     if column.field is not None:
         return bool(expression.semanticEquals(grouped))
     return kind_of(expression) == "GetStructField" and bool(expression.child().semanticEquals(grouped))

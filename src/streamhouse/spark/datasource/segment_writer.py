@@ -116,8 +116,8 @@ class SegmentWriter:
             now_ms=now_ms,
             batch_bytes=min(self._options.batch_bytes, target.config.max_message_bytes),
         )
-        for made in batches:
-            self._add(target, made, append_time_ms=now_ms if target.config.log_append_time else None)
+        for encoded in batches:
+            self._add(target, encoded, append_time_ms=now_ms if target.config.log_append_time else None)
             if self._run_bytes >= self._options.segment_bytes:
                 self._end_segment()
 
@@ -134,14 +134,14 @@ class SegmentWriter:
             )
         return chosen
 
-    def _add(self, target: TopicTarget, made: ColumnBatch, *, append_time_ms: int | None) -> None:
-        name = TopicPartition(target.name, made.partition)
+    def _add(self, target: TopicTarget, encoded: ColumnBatch, *, append_time_ms: int | None) -> None:
+        name = TopicPartition(target.name, encoded.partition)
         run = self._runs.get(name)
         if run is None:
-            run = self._runs[name] = _Run(target, made.partition)
+            run = self._runs[name] = _Run(target, encoded.partition)
             self._names.add(name)
             self._check_partitions()
-        batch = compress_if_smaller(made, self._options.codec, base_offset=run.end, append_time_ms=append_time_ms)
+        batch = compress_if_smaller(encoded, self._options.codec, base_offset=run.end, append_time_ms=append_time_ms)
         if len(batch) > target.config.max_message_bytes:
             raise RecordTooLarge(
                 f"{name} do=raise max.message.bytes of the topic, or make rows smaller;",
@@ -149,7 +149,7 @@ class SegmentWriter:
                 limit_bytes=target.config.max_message_bytes,
             )
         run.batches.append(batch)
-        run.end += made.records
+        run.end += encoded.records
         self._run_bytes += len(batch)
 
     def _check_partitions(self) -> None:
@@ -215,12 +215,14 @@ def check_rules(rows: pa.RecordBatch, target: TopicTarget, *, now_ms: int) -> No
         )
 
 
-def compress_if_smaller(made: ColumnBatch, codec: Codec, *, base_offset: int, append_time_ms: int | None) -> bytearray:
+def compress_if_smaller(
+    encoded: ColumnBatch, codec: Codec, *, base_offset: int, append_time_ms: int | None
+) -> bytearray:
     """The batch as it is stored; not compressed where that would make it larger."""
-    batch = finished(made, codec=codec, base_offset=base_offset, append_time_ms=append_time_ms)
-    if codec == Codec.NONE or len(batch) < len(made.batch):
+    batch = finished(encoded, codec=codec, base_offset=base_offset, append_time_ms=append_time_ms)
+    if codec == Codec.NONE or len(batch) < len(encoded.batch):
         return batch
-    return finished(made, codec=Codec.NONE, base_offset=base_offset, append_time_ms=append_time_ms)
+    return finished(encoded, codec=Codec.NONE, base_offset=base_offset, append_time_ms=append_time_ms)
 
 
 class StoredRun(Protocol):

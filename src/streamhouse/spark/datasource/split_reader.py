@@ -329,7 +329,7 @@ class OutputSchema:
             return RecordBatchBuilder.of(self.columns)
         # The languages of schemas are loaded by tasks that need them.
         typed = import_module("streamhouse.spark.columns.typed_columns")
-        made = typed.TypedRecordBatchBuilder.of(
+        builder = typed.TypedRecordBatchBuilder.of(
             self.columns,
             self.typed,
             options.agents,
@@ -337,7 +337,7 @@ class OutputSchema:
             keep_values=options.keep_values,
             prefix=options.metadata_prefix,
         )
-        return cast(BatchBuilder, made)
+        return cast(BatchBuilder, builder)
 
 
 def read(options: ReadOptions, output: OutputSchema, partition: InputPartition) -> Iterator[pa.RecordBatch]:

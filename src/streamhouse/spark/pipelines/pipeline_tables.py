@@ -121,19 +121,19 @@ class ColumnWatcher:
             if read.is_stream and read.table.connector is Connector.TOPIC and (table := bound.find(read.name))
         }
         self._anew, self._clock = anew, clock or SystemClock()
-        self._looked_at_s: float | None = None
+        self._checked_at_s: float | None = None
 
     def check(self) -> None:
         """Raises `Unavailable` where the query must begin again."""
         now_s = self._clock.monotonic()
-        if self._looked_at_s is not None and now_s - self._looked_at_s < LOOK_EVERY_S:
+        if self._checked_at_s is not None and now_s - self._checked_at_s < LOOK_EVERY_S:
             return
         self._anew.invalidate()
         for name, table in self._bound.items():
             current = self._anew.find(name)
             if current is not None and self._differs(name, table, current):
                 raise Unavailable(f"a stream has other columns now, and it begins again with them; stream={name}")
-        self._looked_at_s = now_s
+        self._checked_at_s = now_s
 
     def _differs(self, name: str, bound: Table, current: Table) -> bool:
         if self._anew.origin(name).startswith(INFERRED):

@@ -296,8 +296,8 @@ class _Rendering:
         return text
 
     def _define(self, named: Any, scope: str = "") -> None:
-        made = {id_of(each): self.expression(each) for each in scala_seq(named) if kind_of(each) == "Alias"}
-        for number, meaning in made.items():
+        results = {id_of(each): self.expression(each) for each in scala_seq(named) if kind_of(each) == "Alias"}
+        for number, meaning in results.items():
             functions = frozenset(f"{scope}{each}" for each in meaning.functions) if scope else meaning.functions
             text = f"{scope}{meaning.text}" if meaning.functions else meaning.text
             self._meanings[number] = _Meaning(_short(text), functions)
@@ -314,8 +314,8 @@ class _Rendering:
         text = self._input(node, position)
         scope = f"{next(self._numbers)}:"
         keys = [self.expression(each).text for each in scala_seq(node.groupingExpressions())]
-        made = [part for each in scala_seq(node.aggregateExpressions()) for part in walk_expression(each)]
-        functions = [self.expression(each).text for each in made if kind_of(each) == "AggregateExpression"]
+        results = [part for each in scala_seq(node.aggregateExpressions()) for part in walk_expression(each)]
+        functions = [self.expression(each).text for each in results if kind_of(each) == "AggregateExpression"]
         self._define(node.aggregateExpressions(), scope)
         return f"aggregate {scope} {keys} {list(dict.fromkeys(functions))} ({text})"
 

@@ -115,8 +115,8 @@ class EmptyRelations:
         kind = jvm.scala.reflect.ClassTag.apply(_class(self._session, _ROW))
         rows = spark.sparkContext().emptyRDD(kind)
         types = ", ".join(f"{quote_identifier(column.name)} {column.type}" for column in columns)
-        made = jvm.org.apache.spark.sql.types.StructType
-        schema = made.fromDDL(types) if columns else made()
+        struct_type = jvm.org.apache.spark.sql.types.StructType
+        schema = struct_type.fromDDL(types) if columns else struct_type()
         self.names[rows.id()] = name
         return DataFrame(spark.internalCreateDataFrame(rows, schema, is_stream), self._session)
 

@@ -105,10 +105,10 @@ class ParquetFiles:
         listing = tuple(sorted((info.path, info.size) for info in _parquet_in(files, root)))
         if not listing:
             raise Misconfigured(f"no Parquet file there; source={plain(url)}")
-        made = cls(root=root, files=files, listing=listing, schema=_first_schema(files, root, listing[0][0]))
-        if version and version != made.version:
+        source = cls(root=root, files=files, listing=listing, schema=_first_schema(files, root, listing[0][0]))
+        if version and version != source.version:
             raise Misconfigured(f"the files are others than when the job began; source={plain(url)} do=use another id")
-        return made
+        return source
 
     @property
     def version(self) -> str:

@@ -179,27 +179,27 @@ def shim(home: Path, folder: Path) -> Path:
     """A folder that looks like `home` and starts without the module. Created atomically, also by several processes at
     once."""
     script = _SCRIPT.format(module=VECTORS, java=shlex.quote(str(home / "bin" / "java")))
-    made = folder / hashlib.sha256(script.encode()).hexdigest()[:16]
-    if not made.exists():
+    java_home = folder / hashlib.sha256(script.encode()).hexdigest()[:16]
+    if not java_home.exists():
         try:
-            _make(made, home, script)
+            _make(java_home, home, script)
         except OSError as error:
             raise Misconfigured(
                 f"the Java shim can't be created; folder={folder} error={error.strerror}"
                 " do=set XDG_CACHE_HOME to a folder that can be written, or JAVA_HOME to a whole Java"
             ) from error
-    return made
+    return java_home
 
 
-def _make(made: Path, home: Path, script: str) -> None:
-    made.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=made.parent, prefix="making-") as making:
+def _make(java_home: Path, home: Path, script: str) -> None:
+    java_home.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=java_home.parent, prefix="making-") as making:
         whole = Path(making) / "java"
         _fill(whole, home, script)
         try:
-            whole.rename(made)
+            whole.rename(java_home)
         except OSError:  # another process was first: its shim is the same
-            if not made.exists():
+            if not java_home.exists():
                 raise
 
 

@@ -69,8 +69,8 @@ def plain_query(frame: DataFrame) -> DataFrame:
         return frame
     spark = frame.sparkSession
     jvm: Any = spark._jvm
-    made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plain_plan(spark, plan))
-    return DataFrame(made, spark)
+    rows = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plain_plan(spark, plan))
+    return DataFrame(rows, spark)
 
 
 def plain_plan(spark: SparkSession, plan: Any) -> Any:

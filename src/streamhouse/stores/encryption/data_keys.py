@@ -34,7 +34,7 @@ class DataKeys:
         self.settings = settings
         self._clock = clock
         self._current: DataKey | None = None
-        self._made_at = 0.0
+        self._created_at = 0.0
         self._tried_at: float | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._unwrapped: OrderedDict[KeyEnvelope, tuple[bytes, float]] = OrderedDict()
@@ -59,10 +59,10 @@ class DataKeys:
                 key_id, wrapped = await self._service.wrap(key)
         except TimeoutError:
             raise Unavailable(f"the key service didn't answer in {2 * self.settings.timeout_s:g} s") from None
-        made = make_data_key(key, key_id=key_id, wrapped=wrapped)
+        data_key = make_data_key(key, key_id=key_id, wrapped=wrapped)
         if self.before_use is not None:
-            await self.before_use(made.envelope)
-        self._current, self._made_at = made, self._clock.monotonic()
+            await self.before_use(data_key.envelope)
+        self._current, self._created_at = data_key, self._clock.monotonic()
         self._remember(self._current.envelope, key)
         self.why_stale = ""
         return self._current
@@ -79,7 +79,7 @@ class DataKeys:
     def current(self) -> DataKey:
         """The key to encrypt with. Begins to replace an old one in the background; raises `DataKeyUnavailable` for one
         that should have been replaced long ago."""
-        age_s = self._clock.monotonic() - self._made_at
+        age_s = self._clock.monotonic() - self._created_at
         if self._current is None or age_s > self.settings.data_key_s:
             self._begin_renewal()
         if self._current is None or age_s > 2 * self.settings.data_key_s:

@@ -69,7 +69,7 @@ class PendingDeletion:
     """An object that no row references; it is deleted after the grace time."""
 
     key: str
-    doomed_at_ms: int
+    marked_at_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

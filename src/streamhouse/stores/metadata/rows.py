@@ -263,7 +263,7 @@ def offset_of(row: Row) -> OffsetStored:
 
 
 def pending_deletion_of(row: Row) -> PendingDeletion:
-    return PendingDeletion(key=row["key"], doomed_at_ms=row["doomed_at_ms"])
+    return PendingDeletion(key=row["key"], marked_at_ms=row["doomed_at_ms"])
 
 
 def stored_object_of(row: Row) -> StoredObject:

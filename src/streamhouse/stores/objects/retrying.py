@@ -70,12 +70,12 @@ class RetryingStore:
         return f"<RetryingStore attempts={self._settings.attempts} {self._inner!r}>"
 
     async def put_new(self, key: str, body: Buffers) -> None:
-        patience = self._patience()
+        budget = self._retry_budget()
         while True:
             try:
-                return await self._put_once(key, body, maybe_written=patience.failures > 0)
+                return await self._put_once(key, body, maybe_written=budget.failures > 0)
             except Unavailable as error:
-                await patience.wait(error)
+                await budget.wait(error)
 
     async def get_range(self, key: str, start: int, end: int) -> bytes:
         return await self._retry(partial(self._inner.get_range, key, start, end))
@@ -88,7 +88,7 @@ class RetryingStore:
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectMeta]:
         """Goes on behind the last key that was seen; keys come in order, so none is missed or repeated."""
-        patience = self._patience()
+        budget = self._retry_budget()
         last = ""
         while True:
             try:
@@ -97,7 +97,7 @@ class RetryingStore:
                         last = meta.key
                         yield meta
             except Unavailable as error:
-                await patience.wait(error)
+                await budget.wait(error)
             else:
                 return
 
@@ -107,16 +107,16 @@ class RetryingStore:
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    def _patience(self) -> _RetryBudget:
+    def _retry_budget(self) -> _RetryBudget:
         return _RetryBudget(self._settings, self._clock, self._ids)
 
     async def _retry(self, call: Callable[[], Awaitable[T]]) -> T:
-        patience = self._patience()
+        budget = self._retry_budget()
         while True:
             try:
                 return await self._once(call)
             except Unavailable as error:
-                await patience.wait(error)
+                await budget.wait(error)
 
     async def _once(self, call: Callable[[], Awaitable[T]]) -> T:
         try:

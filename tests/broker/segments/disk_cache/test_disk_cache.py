@@ -111,7 +111,7 @@ async def test_bytes_that_the_runs_index_does_not_vouch_for_are_a_miss(folder: M
     assert (tier.damaged, folder.files) == (1, {})
 
 
-async def test_a_file_that_somebody_removed_is_a_miss(folder: MemoryFolder) -> None:
+async def test_a_file_that_someone_removed_is_a_miss(folder: MemoryFolder) -> None:
     tier = await open_tier(folder)
     await put(tier, 1)
     folder.files.clear()

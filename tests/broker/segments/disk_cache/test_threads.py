@@ -140,7 +140,7 @@ async def test_a_block_on_its_way_to_the_disk_is_not_written_twice() -> None:
     await tier.aclose()
 
 
-async def test_of_many_writes_that_fail_one_is_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_of_many_writes_that_fail_one_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     folder = SlowFolder()
     folder.failing["write"] = OSError(errno.ENOSPC, "No space left on device")
     tier = await open_tier(folder)

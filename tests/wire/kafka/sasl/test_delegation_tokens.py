@@ -162,8 +162,8 @@ async def test_a_login_that_ends_soon_makes_and_sees_no_tokens(served: Served) -
         message = f"n,,\x01auth=Bearer {token}\x01\x01".encode()
         assert (await authenticate(client, message)).error_code == ErrorCode.NONE
         assert (await create(client)).error_code == code
-        told = await client.call(DescribeDelegationTokenRequest(owners=None), DescribeDelegationTokenResponse, 3)
-        assert (told.error_code, bool(told.tokens)) == (code, code is ErrorCode.NONE)
+        reported = await client.call(DescribeDelegationTokenRequest(owners=None), DescribeDelegationTokenResponse, 3)
+        assert (reported.error_code, bool(reported.tokens)) == (code, code is ErrorCode.NONE)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
