@@ -72,7 +72,7 @@ def test_a_topic_becomes_a_table_and_is_none_again(admin: Any, topic: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "reported"),
     [
         ({"format": "hudi"}, "must be one of none, iceberg, delta, parquet"),
         ({"format": "iceberg", "mode": "upsert"}, "needs table.key"),

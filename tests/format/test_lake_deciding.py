@@ -81,7 +81,7 @@ def replace_pipelines(of: StoredDefinitions) -> StoredDefinitions:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "reported"),
     [
         ({"format": "delta"}, "format is iceberg, not delta"),
         ({"format": "iceberg", "mode": "upsert", "key": "id"}, "mode is append, not upsert"),

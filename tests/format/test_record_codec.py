@@ -127,7 +127,7 @@ def test_no_records_make_no_batch() -> None:
 
 @pytest.mark.parametrize("encode", ENCODERS)
 @pytest.mark.parametrize(
-    ("bad", "flaw"),
+    ("bad", "field_error"),
     [
         (NewRecord(b"v", timestamp_ms=2**63), FieldError.RANGE),
         (NewRecord(b"v", timestamp_ms=-(2**63) - 1), FieldError.RANGE),

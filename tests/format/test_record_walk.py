@@ -120,7 +120,9 @@ FLAWED = [
 
 
 @pytest.mark.parametrize("walk", WALKS)
-@pytest.mark.parametrize(("payload", "count", "flaw", "at"), [case[1:] for case in FLAWED], ids=[c[0] for c in FLAWED])
+@pytest.mark.parametrize(
+    ("payload", "count", "field_error", "at"), [case[1:] for case in FLAWED], ids=[c[0] for c in FLAWED]
+)
 def test_a_flaw_is_named_with_its_record(
     walk: Walk, payload: bytes, count: int, field_error: FieldError, at: int
 ) -> None:

@@ -45,7 +45,7 @@ def test_everything_can_be_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "reported"),
     [
         ({"table.format": "hudi"}, "none, iceberg, delta, parquet"),
         ({**ICEBERG, "table.mode": "merge"}, "append, upsert"),

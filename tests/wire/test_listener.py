@@ -48,7 +48,7 @@ def test_an_agent_that_listens_everywhere_needs_an_advertised_address(listen: Li
         advertised(None, listener, setting="http.advertise")
 
 
-@pytest.mark.parametrize("told", [Address("0.0.0.0", 9092), Address("::", 9092), Address("10.0.0.5", 0)])
+@pytest.mark.parametrize("reported", [Address("0.0.0.0", 9092), Address("::", 9092), Address("10.0.0.5", 0)])
 def test_an_address_that_leads_nowhere_is_not_reported(listen: Listen, reported: Address) -> None:
     with pytest.raises(Misconfigured, match="clients can't connect to"):
         advertised(reported, listen("127.0.0.1"), setting="kafka.advertise")

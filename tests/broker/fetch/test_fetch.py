@@ -155,7 +155,7 @@ async def test_a_log_whose_tail_was_let_go_says_so_instead_of_nothing(broker: Br
     assert isinstance((await fetch(broker, 0)).error, LeaseLost)
 
 
-@pytest.mark.parametrize(("asked_s", "given_s"), [(5.0, 5.0), (10_000.0, 300.0)])
+@pytest.mark.parametrize(("requested_s", "given_s"), [(5.0, 5.0), (10_000.0, 300.0)])
 async def test_a_long_poll_ends_at_its_time_or_at_the_setting_with_nothing(
     broker: Broker, world: World, requested_s: float, given_s: float
 ) -> None:

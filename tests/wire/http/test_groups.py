@@ -62,7 +62,7 @@ async def test_lag_counts_partitions_in_which_nothing_was_committed_from_the_log
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("requested", "expected"),
     [
         ({"to": "latest"}, {0: (10, 0), 1: (10, 0)}),
         ({"offset": 7}, {0: (7, 3), 1: (7, 3)}),
@@ -85,7 +85,7 @@ async def test_a_group_moves_to_the_requested_agent(
 
 
 @pytest.mark.parametrize(
-    ("asked", "status"),
+    ("requested", "status"),
     [
         ({}, 422),
         ({"to": "earliest", "offset": 1}, 422),

@@ -82,7 +82,7 @@ async def test_one_name_means_one_thing(http: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         {"connector": "view"},
         {"connector": "topic", "columns": [{"name": "a", "type": "INT"}], "key": ["b"]},
@@ -144,7 +144,7 @@ LAKE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "reported"),
     [
         ({"connector": "delta"}, "format is iceberg, not delta"),
         ({"connector": "topic", "options": {}}, "format is iceberg, not topic"),

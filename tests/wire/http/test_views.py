@@ -68,7 +68,7 @@ async def test_a_key_is_given_wholly_or_not_at_all(view: Kept) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kept", "asked"),
+    ("kept", "requested"),
     [
         ("2026-11-15T10:01:00Z", "2026-11-15T10:01:00.000Z"),
         ("2026-11-15T10:01:00Z", "2026-11-15T11:01:00+01:00"),
