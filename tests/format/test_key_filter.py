@@ -137,7 +137,7 @@ def test_a_key_is_found_without_decoding_records(compiled: bool, keys: list[byte
 
 @given(st.binary(max_size=200), st.integers(-1, 40))
 def test_bytes_that_are_no_records_may_have_any_key(payload: bytes, count: int) -> None:
-    is_readable = scan(payload, count).flaw is FieldError.NONE
+    is_readable = scan(payload, count).field_error is FieldError.NONE
     assert is_readable or _records.filter_hashes(payload, count) is not None or may_have_key(payload, count, b"?" * 99)
 
 
