@@ -129,6 +129,14 @@ async def test_of_client_ids_only_so_much_is_tracked_as_an_entity_may_have(world
     assert charge(quotas, 3 * RATE, client_id=longest) == pytest.approx(0.5)
 
 
+async def test_nobody_uses_up_the_limit_of_a_client_id_of_a_tenant_by_naming_it(quotas: Quotas) -> None:
+    await quotas.alter(QuotaEntity(client_id="acme~app"), {PRODUCER_BYTE_RATE: RATE})
+    for user in ("alice", "beta~alice"):
+        assert charge(quotas, 100 * RATE, user, "acme~app") == 0
+    assert charge(quotas, RATE, "acme~alice", "app") == 0
+    assert charge(quotas, RATE, "acme~alice", "app") == pytest.approx(1.0)
+
+
 async def test_a_limit_that_is_removed_holds_no_more(quotas: Quotas) -> None:
     alice = QuotaEntity(user="alice")
     await quotas.alter(alice, {PRODUCER_BYTE_RATE: RATE, CONSUMER_BYTE_RATE: RATE})

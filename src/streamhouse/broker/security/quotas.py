@@ -210,10 +210,13 @@ def _share_of(mine: float, theirs: Sequence[float]) -> float:
 
 def _candidates(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, QuotaEntity]]:
     """Entities whose limits may apply, the most specific first, each with the one whose use is tracked. In a tenant,
-    its own defaults come before the cluster's."""
+    its own defaults come before the cluster's. A client id that is a tenant's is none for others, who could use up the
+    tenant's limit."""
     if tenant := tenant_of(user):
         client_id = qualified(tenant, client_id)
         yield from _of(user, client_id, default=qualified(tenant, DEFAULT))
+    elif tenant_of(client_id):
+        client_id = ""
     yield from _of(user, client_id, default=DEFAULT)
 
 
