@@ -77,7 +77,8 @@ class FakeWorker:
             problem = {"type": "urn:x", "title": "BadSql", "status": 400, "detail": "no such column"}
             return JSONResponse(problem, status_code=400, media_type="application/problem+json")
         if request.headers["accept"] == "application/x-ndjson":
-            lines = self._live() if response["sql"].startswith("live") else self._lines()
+            kinds = {"live": self._live, "broken": self._broken}
+            lines = kinds.get(response["sql"], self._lines)()
             headers = {"streamhouse-query-id": "q1", "x-secret": "mine"}
             return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)
         return JSONResponse(ANSWER)
@@ -104,6 +105,10 @@ class FakeWorker:
     async def _lines(self) -> AsyncIterator[bytes]:
         yield b'{"id":1}\n'
         yield b'{"id":2}\n'
+
+    async def _broken(self) -> AsyncIterator[bytes]:
+        yield b'{"id":1}\n'
+        raise ConnectionError("the right to read has ended")
 
     async def _live(self) -> AsyncIterator[bytes]:
         try:

@@ -198,6 +198,18 @@ async def test_an_asker_who_leaves_ends_the_question(site: Site, worker: FakeWor
         await worker.left.wait()
 
 
+async def test_a_response_that_its_worker_breaks_off_is_no_whole_one_and_no_defect(
+    site: Site, worker: FakeWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = site.http.stream("POST", "/v1/sql", json={"sql": "broken"}, headers={"accept": "application/x-ndjson"})
+    with pytest.raises(httpx.RemoteProtocolError):
+        async with asyncio.timeout(10), request as response:
+            assert [line async for line in response.aiter_lines()] == []
+    assert "a SQL worker did not complete its response" in caplog.messages
+    assert [each.name for each in caplog.records].count("uvicorn.error") == 1  # the worker's own
+    assert (await site.http.post("/v1/sql", json=QUESTION)).status_code == 200
+
+
 async def test_a_live_tail_comes_line_by_line_and_ends_when_its_reader_leaves(site: Site, worker: FakeWorker) -> None:
     request = site.http.stream("POST", "/v1/sql", json={"sql": "live"}, headers={"accept": "application/x-ndjson"})
     async with asyncio.timeout(10):

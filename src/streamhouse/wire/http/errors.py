@@ -333,6 +333,10 @@ def headers_of_error(error: errors.StreamhouseError) -> Mapping[str, str] | None
     return {"retry-after": str(RETRY_AFTER_S)} if isinstance(error, errors.Retriable) else None
 
 
+class ResponseCutError(Exception):
+    """A response has begun and can't be completed. Its connection is closed: the client sees that it isn't whole."""
+
+
 async def on_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, errors.StreamhouseError)
     return error_response(error)

@@ -27,7 +27,7 @@ from streamhouse.config import HttpSettings
 from streamhouse.config.fields import peer_host
 from streamhouse.errors import Stopping
 from streamhouse.wire.client_limits import ConnectionLimits, Rejection
-from streamhouse.wire.http.errors import PROBLEM_JSON, Problem, error_response
+from streamhouse.wire.http.errors import PROBLEM_JSON, Problem, ResponseCutError, error_response
 from streamhouse.wire.http.middleware import HttpMetrics, RequestLimits
 from streamhouse.wire.http.scope import CERTIFIED, LISTENER
 from streamhouse.wire.listener import OpenListener
@@ -132,6 +132,9 @@ class Connection(H11Protocol):
         scope[CERTIFIED] = self._certified
         try:
             await self._application(scope, receive, send)
+        except ResponseCutError:
+            self.cycle.disconnected = True
+            self.transport.close()  # what was sent so far arrives
         except asyncio.CancelledError:  # the agent stops, and waits no longer
             if self.cycle.response_started:
                 self.cycle.disconnected = True  # the client sees an incomplete response

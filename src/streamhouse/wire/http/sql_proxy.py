@@ -10,6 +10,7 @@ Invariant   query and tokens go to a process that has proven that it is the work
 
 import asyncio
 import hmac
+import logging
 import secrets
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Mapping
@@ -28,8 +29,10 @@ from streamhouse.errors import NoWorker, QueryTimedOut, UnknownQuery
 from streamhouse.model.access import Caller
 from streamhouse.model.cluster_tokens import ClusterTokens
 from streamhouse.model.pipeline import CALLER_HEADER, CALLER_TOKEN_HEADER, PROOF_PATH, SqlWorker, worker_proof
-from streamhouse.wire.http.errors import TooManyRequests
+from streamhouse.wire.http.errors import ResponseCutError, TooManyRequests
 from streamhouse.wire.http.operations import JSON
+
+log = logging.getLogger(__name__)
 
 PROOF_TIMEOUT_S: Final = 30.0
 """A worker that is there proves it at once; where the machine is busy, in seconds."""
@@ -171,6 +174,9 @@ async def _chunks(response: httpx.Response, timeout_s: float) -> AsyncIterator[b
                 piece = await anext(pieces)
         except StopAsyncIteration:
             return
+        except (TimeoutError, httpx.HTTPError) as error:
+            log.warning("a SQL worker did not complete its response", extra={"why": str(error) or "timeout"})
+            raise ResponseCutError from None
         yield piece
 
 
