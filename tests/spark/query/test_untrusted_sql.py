@@ -576,6 +576,13 @@ def test_a_table_that_the_workers_user_made_is_nobody_elses(spark: SparkSession)
     [
         "SELECT current_user",
         "SELECT session_user AS x",
+        "SELECT `current_user`",
+        "SELECT `USER` AS x",
+        "SELECT IDENTIFIER('current_user')",
+        "EXPLAIN SELECT `session_user`",
+        "SELECT id FROM range(1) WHERE id IN (SELECT length(`user`))",
+        "SELECT * FROM range(1) AS a, LATERAL (SELECT `user` AS b)",
+        "SELECT current_timestamp() AS at, `user`",
         "SELECT upper(user)",
         "SELECT current_path",
         "FROM range(1) |> EXTEND 1 AS x |> SET x = user",

@@ -123,7 +123,7 @@ def resolve(
         _make_views(session, used, reads, reading)
     frame = _query(session, text)
     if is_untrusted and kind is StatementKind.QUERY:
-        check_analyzed(frame, text)
+        check_analyzed(frame)
     return ResolvedQuery(frame=frame, reads=reads)
 
 
@@ -145,7 +145,7 @@ def analyze(
     sources = _sources(session, text, catalog, reading, is_untrusted=is_untrusted)
     frame, needed = analyze_empty(session, text, sources, reading)
     if is_untrusted:
-        check_analyzed(frame, text)
+        check_analyzed(frame)
     reads = tuple(source.read(needed[source.name]) for source in sources if source.name in needed)
     return ResolvedQuery(frame=frame, reads=reads)
 

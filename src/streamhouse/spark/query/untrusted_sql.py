@@ -34,7 +34,6 @@ from streamhouse.spark.runtime.jvm import (
     walk_everything,
     walk_expression,
 )
-from streamhouse.sql.lexer import TokenKind, tokenize
 
 HINT: Final = (
     "queries are allowed (SELECT, WITH, VALUES, TABLE), EXPLAIN of one, DESCRIBE, SHOW COLUMNS, FUNCTIONS and TABLES;"
@@ -121,14 +120,16 @@ def check_untrusted(session: SparkSession, text: str) -> None:
         _check(session, plan, OPERATORS | COMMANDS)
 
 
-def check_analyzed(frame: DataFrame, text: str) -> None:
-    """Raise `StatementError` where a plain word turned out to be no column: `SELECT user` may be the worker's user."""
-    words = {token.value.lower() for token in tokenize(text) if token.kind is TokenKind.WORD} & REFUSED.keys()
-    if not words:
+def check_analyzed(frame: DataFrame) -> None:
+    """Raise `StatementError` where a name turned out to be no column: `user`, in backticks too, may be the worker's
+    user. The plan says so, whatever the name was written as."""
+    plan = frame._jdf.queryExecution().analyzed()
+    jvm: Any = frame.sparkSession._jvm
+    if not plan.containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()):
         return
     functions = _Functions(frame.sparkSession)
-    refused = {functions.class_of(word) for word in words}
-    for operator in walk_everything(frame._jdf.queryExecution().analyzed()):
+    refused = {functions.class_of(name) for name in REFUSED}
+    for operator in walk_everything(plan):
         for expression in scala_seq(operator.expressions()):
             if any(str(each.getClass().getName()) in refused for each in walk_expression(expression)):
                 raise _rejection(
