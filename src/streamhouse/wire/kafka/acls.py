@@ -72,15 +72,19 @@ def shown_acls(acls: Iterable[Acl], tenant: str) -> list[Acl]:
 
 
 def filters_of(requested: RequestedFilter, tenant: str) -> Sequence[AclFilter]:
-    """Filters that together select what a request asks for, among the rules that the protocol can name."""
+    """Filters that together select what a request asks for, among the rules that the protocol can name. None of them
+    for a principal that no rule can have: as in Kafka, it selects nothing and is no error."""
     kind = _filtered(TYPE_CODES, requested.resource_type_filter, "resource type")
     operation = _filtered(OPERATION_CODES, requested.operation, "operation")
     is_matching = requested.pattern_type_filter == MATCH
     pattern = None
     if not is_matching:
         pattern = _filtered(PATTERN_CODES, requested.pattern_type_filter, "pattern type")
-    principal = None if requested.principal_filter is None else Principal.parse(requested.principal_filter)
     permission = _filtered(PERMISSION_CODES, requested.permission_type, "permission type")
+    try:
+        principal = None if requested.principal_filter is None else Principal.parse(requested.principal_filter)
+    except InvalidAcl:
+        return []
     return [
         AclFilter(
             resource_type=each,

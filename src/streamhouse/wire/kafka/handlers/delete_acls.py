@@ -2,7 +2,8 @@
 
 Behaviour   each filter on its own, with the rules that it deleted; a filter that selects nothing is no error
             the rules are without effect on this agent when the response is sent, on the others within a second
-            a filter with an unknown type, operation, pattern or permission is INVALID_REQUEST
+            a filter with an unknown type, operation, pattern or permission is INVALID_REQUEST; one with a principal
+            that no rule can have selects nothing
             rules that Kafka's protocol can't name (subjects, pipelines, views, tables, running code) are never selected
             SECURITY_DISABLED for each filter while there is no access control
 Left out    nothing

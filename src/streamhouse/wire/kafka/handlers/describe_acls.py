@@ -2,7 +2,8 @@
 
 Behaviour   the rules that a filter selects, by resource; the pattern MATCH selects those that apply to a resource
             rules that Kafka's protocol can't name (subjects, pipelines, views, tables, running code) are left out
-            a filter with an unknown type, operation, pattern or permission is INVALID_REQUEST
+            a filter with an unknown type, operation, pattern or permission is INVALID_REQUEST; one with a principal
+            that no rule can have selects nothing
             SECURITY_DISABLED while there is no access control
 Left out    nothing
 Versions    v2 flexible · v3 user resources
