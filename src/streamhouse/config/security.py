@@ -84,9 +84,9 @@ class SecuritySettings(Section, frozen=True, kw_only=True):
     max_logins: Annotated[int, about("logins whose passwords are checked at once; more wait", gt=0)] = 4
     max_waiting_logins: Annotated[int, about("logins that wait to be checked; more are refused", ge=0)] = 1000
     login_cache_entries: Annotated[
-        int, about("verified passwords, keys and tokens that are remembered for login_cache_s, as hashes", ge=0)
+        int, about("verified passwords and API keys that are remembered for login_cache_s, as hashes", ge=0)
     ] = 10_000
-    login_cache_s: Annotated[float, about("how long a verified password of HTTP or gRPC is remembered", ge=0)] = 60.0
+    login_cache_s: Annotated[float, about("how long a verified password or API key is remembered", ge=0)] = 60.0
 
     oauth_issuer: Annotated[str, about("issuer (`iss`) whose bearer tokens are accepted; empty: none")] = ""
     oauth_jwks_url: Annotated[str, about("https address of the issuer's keys (JWKS)")] = ""

@@ -144,9 +144,12 @@ class Authenticator:
             self._security.audit.login(caller, mechanism)
 
     async def _checked(self, credentials: Credentials, origin: Origin) -> Caller:
-        user = credentials.user
-        listener = origin.listener.name
-        if user is not None and not self._security.remembers(user, credentials.secret, listener=listener):
+        user, secret = credentials.user, credentials.secret
+        if user is None:
+            is_known = self._security.remembers_token(secret)
+        else:
+            is_known = self._security.remembers(user, secret, listener=origin.listener.name)
+        if not is_known:
             await self._failed.wait_turn(origin.host)
         return await self._check(credentials, origin)
 

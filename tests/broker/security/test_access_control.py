@@ -32,6 +32,7 @@ from streamhouse.model.access import (
     Resource,
     ResourceType,
 )
+from streamhouse.model.credentials import ApiKey
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import World, settle
 
@@ -267,6 +268,28 @@ async def test_a_key_logs_in_until_it_is_revoked_or_expires(world: World, broker
     world.clock.skip(61)
     with pytest.raises(NotAuthenticated):
         await broker.security.log_in_with_token(text, host="h", listener="L")
+
+
+async def test_a_key_that_was_verified_is_not_looked_up_again(
+    world: World, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users, looked_up = broker.security.users, []
+    key, text = await users.create_key(ALICE.principal)
+    find = world.sqlite.find_key
+
+    async def counted(key_id: str) -> ApiKey | None:
+        looked_up.append(key_id)
+        return await find(key_id)
+
+    monkeypatch.setattr(world.sqlite, "find_key", counted)
+    for _ in range(3):
+        assert (await users.check_key(text)).principal == ALICE.principal
+    assert looked_up == [key.key_id]
+    assert broker.security.remembers_token(text)
+    assert not broker.security.remembers_token("shk_" + "0" * 81)
+    await users.revoke_key(key.key_id)
+    with pytest.raises(NotAuthenticated):
+        await users.check_key(text)
 
 
 async def test_passwords_are_checked_again_while_changes_cannot_be_heard_of(

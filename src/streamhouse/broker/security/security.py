@@ -119,6 +119,11 @@ class Security:
         """Whether this password was verified a moment ago: checking it again costs nothing."""
         return self.users.remembers(self.user_name(listener, name), password)
 
+    def remembers_token(self, token: str) -> bool:
+        """Whether checking this bearer token costs next to nothing: an API key that wasn't verified a moment ago is
+        looked up in the database."""
+        return not token.startswith(KEY_PREFIX) or self.users.remembers_key(token)
+
     async def log_in(self, name: str, password: str, *, host: str, listener: str) -> Caller:
         """The caller with a password (SASL PLAIN, HTTP Basic); raise `NotAuthenticated`."""
         name = self.user_name(listener, name)

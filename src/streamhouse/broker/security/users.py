@@ -52,7 +52,7 @@ class Challenge(NamedTuple):
 
 
 class _Verified(NamedTuple):
-    credential: CredentialRef
+    credential: CredentialRef | ApiKey
     until: float
 
 
@@ -82,6 +82,10 @@ class Users:
     def remembers(self, name: str, password: str) -> bool:
         """Whether this password was verified a moment ago: checking it again costs nothing."""
         return self._remembered(self._entry("password", name, password)) is not None
+
+    def remembers_key(self, text: str) -> bool:
+        """Whether this API key was verified a moment ago: checking it again asks no database."""
+        return self._remembered(self._entry("key", text)) is not None
 
     # --- users
 
@@ -182,7 +186,7 @@ class Users:
         """The stored credential that this password fits; raise `NotAuthenticated` for any other, and for a user that
         isn't there."""
         entry = self._entry("password", name, password)
-        if (remembered := self._remembered(entry)) is not None:
+        if isinstance(remembered := self._remembered(entry), CredentialRef):
             return remembered
         generation = self._generation
         if len(password) > MAX_PASSWORD_CHARS:
@@ -192,15 +196,25 @@ class Users:
         if not is_stored or not is_right:
             raise NotAuthenticated(WRONG_LOGIN)
         shown = CredentialRef(CredentialKind.PASSWORD, name, credential.version)
-        return self._remember(entry, shown, generation)
+        self._remember(entry, shown, generation)
+        return shown
 
     async def check_key(self, text: str) -> ApiKey:
         """The API key with this text; raise `NotAuthenticated`."""
+        entry = self._entry("key", text)
+        known = self._remembered(entry)
+        if not isinstance(known, ApiKey):
+            generation = self._generation
+            known = await self._find_key(text)
+            self._remember(entry, known, generation)
+        if not known.is_valid_at(self._clock.now_ms()):
+            raise NotAuthenticated(WRONG_KEY)
+        return known
+
+    async def _find_key(self, text: str) -> ApiKey:
         parsed = parse_key(text)
         key = await self._metadata.find_key(parsed[0]) if parsed is not None else None
         if parsed is None or key is None or not hmac.compare_digest(hash_secret(parsed[1]), key.secret_hash):
-            raise NotAuthenticated(WRONG_KEY)
-        if not key.is_valid_at(self._clock.now_ms()):
             raise NotAuthenticated(WRONG_KEY)
         return key
 
@@ -226,17 +240,16 @@ class Users:
         message = b"".join(len(data).to_bytes(4, "big") + data for data in (part.encode() for part in (kind, *parts)))
         return hmac.digest(self._secret, message, "sha256")
 
-    def _remembered(self, entry: bytes) -> CredentialRef | None:
+    def _remembered(self, entry: bytes) -> CredentialRef | ApiKey | None:
         verified = self._verified.get(entry)
         return verified.credential if verified is not None and self._clock.monotonic() < verified.until else None
 
-    def _remember(self, entry: bytes, shown: CredentialRef, generation: int) -> CredentialRef:
+    def _remember(self, entry: bytes, shown: CredentialRef | ApiKey, generation: int) -> None:
         if generation == self._generation and self._settings.login_cache_entries:
             self._verified[entry] = _Verified(shown, self._clock.monotonic() + self._settings.login_cache_s)
             self._verified.move_to_end(entry)
             while len(self._verified) > self._settings.login_cache_entries:
                 self._verified.popitem(last=False)
-        return shown
 
     def forget(self) -> None:
         """Users or keys may have changed: nothing that was verified before counts any more."""
