@@ -14,8 +14,10 @@ from starlette.types import Message
 
 from streamhouse.config import HttpSettings
 from streamhouse.errors import CorruptBatch, Overloaded
-from streamhouse.format.records import iterate_batch
-from streamhouse.model.record import StoredRecord
+from streamhouse.format.compression import Codec
+from streamhouse.format.records import encode_batch, iterate_batch
+from streamhouse.model.record import NewRecord, StoredRecord
+from streamhouse.wire.http.operations import BATCHES
 from streamhouse.wire.http.records import topic_reader
 from streamhouse.wire.http.records.streams import MAX_WAITING, WRITTEN, JsonMemory, PageResponse
 
@@ -174,6 +176,28 @@ async def test_a_record_too_large_for_json_is_an_error_and_whatever_is_around_it
         lines = [json.loads(line) async for line in response.aiter_lines()]
     assert sorted(line["value"] for line in lines[:-1]) == ["a", "d"]
     assert "setting=http.max_record_bytes" in lines[-1]["error"]["detail"]
+
+
+async def test_a_batch_beyond_the_limits_of_this_agent_is_an_error_and_whatever_is_around_it_is_read(
+    start_site: StartSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = await with_topic(await start_site(keep_alive_s=0.05), partitions=2)
+    for partition, value in ((0, "a"), (0, "b" * 300_000), (0, "c"), (1, "d")):
+        batch = encode_batch([NewRecord(value.encode(), None, (), None, None)], codec=Codec.ZSTD, now_ms=0)
+        path = f"/v1/topics/orders/partitions/{partition}/batches"
+        response = await site.http.post(path, content=bytes(batch), headers={"content-type": BATCHES})
+        assert response.status_code == 200
+    assert len((await site.http.get(RECORDS)).json()["records"]) == 4
+    monkeypatch.setattr(site.agent.broker.decoder, "limit_bytes", 100_000)
+    page = (await site.http.get(RECORDS)).json()
+    assert sorted(each["value"] for each in page["records"]) == ["a", "d"]
+    refused = await site.http.get(RECORDS, params={"cursor": page["cursor"]})
+    assert refused.status_code == 422
+    assert refused.json()["detail"].endswith("partition=orders-0 do=read from offset=2 to go on behind it")
+    rest = (await site.http.get("/v1/topics/orders/partitions/0/records", params={"offset": 2})).json()
+    assert [each["value"] for each in rest["records"]] == ["c"]
+    found = (await site.http.post("/v1/topics/orders/search", json={"text": "d"})).json()
+    assert [each["value"] for each in found["records"]] == ["d"]
 
 
 async def test_a_batch_that_can_not_be_decoded_is_an_error_and_whatever_is_around_it_is_read(

@@ -27,7 +27,7 @@ from msgspec import Raw
 from streamhouse.broker.broker import Broker
 from streamhouse.broker.segments.key_search import KeySearch, KeySpan
 from streamhouse.clock import Clock
-from streamhouse.errors import CorruptBatch, DamagedRecords, OffsetOutOfRange, StreamhouseError, Unavailable
+from streamhouse.errors import BatchTooLarge, DamagedRecords, OffsetOutOfRange, StreamhouseError, Unavailable
 from streamhouse.format.batch import BatchHeader, Buffer, read_header
 from streamhouse.format.key_filter import may_have_key
 from streamhouse.format.partitioner import partition_for
@@ -39,10 +39,12 @@ from streamhouse.model.topic import Topic
 from streamhouse.wire.http.errors import FieldError, Unprocessable
 from streamhouse.wire.http.records.topic_reader import (
     MAX_HEADERS,
+    UNDECODABLE,
     SplitBatches,
     TooLargeForJson,
     size_of,
     split_batches,
+    undecodable,
 )
 
 READ_BYTES: Final = 4 * 1024 * 1024
@@ -312,7 +314,7 @@ class Search:
                             yield each.number, found.records
                         if room.is_full or self._is_enough(max_bytes):
                             return
-            except (DamagedRecords, CorruptBatch, TooLargeForJson) as error:
+            except (DamagedRecords, *UNDECODABLE, TooLargeForJson) as error:
                 self.problems[each.number] = error
                 continue
             finally:
@@ -425,6 +427,7 @@ class Search:
             with_json=self._with_json,
             end=each.end,
             max_record_bytes=self._broker.settings.http.max_record_bytes,
+            most_bytes=self._broker.decoder.limit_bytes,
             trip_bytes=min(TRIP_BYTES, left_bytes),
             is_over=self._is_over,
         )
@@ -447,6 +450,7 @@ class _Comparison(NamedTuple):
     end: int
     max_headers: int
     max_record_bytes: int
+    most_bytes: int
     trip_bytes: int
     is_over: Callable[[], bool]
 
@@ -521,13 +525,15 @@ def _matches(
                     offset = record.offset + 1
                     if comparison.is_over():
                         return SearchedBatches(found, offset, size_bytes, expanded_bytes, is_cut=True)
-            except (CorruptBatch, TooLargeForJson) as error:
+            except (*UNDECODABLE, TooLargeForJson) as error:
+                if isinstance(error, BatchTooLarge) and limit_bytes < comparison.most_bytes:
+                    raise  # the next try may take more
                 if found:  # they go first; the next comparison begins with the error
                     return SearchedBatches(found, offset, size_bytes, expanded_bytes, is_cut=True)
                 if isinstance(error, TooLargeForJson):
                     raise
                 place = f"partition={comparison.name} offsets=[{offset},{header.end})"
-                raise CorruptBatch(f"{error}; {place} do=search before or behind its time") from None
+                raise undecodable(error, f"{place} do=search before or behind its time") from None
         offset = max(offset, header.end)
     return SearchedBatches(found, offset, size_bytes, expanded_bytes)
 

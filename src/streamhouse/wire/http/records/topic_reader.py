@@ -17,8 +17,10 @@ from streamhouse.broker.broker import Broker
 from streamhouse.broker.partition.batch_decoder import StoredSize, stored_size
 from streamhouse.clock import SystemClock
 from streamhouse.errors import (
+    BatchTooLarge,
     CorruptBatch,
     DamagedRecords,
+    InvalidRecord,
     OffsetOutOfRange,
     Retriable,
     StreamhouseError,
@@ -92,6 +94,16 @@ class TooLargeForJson(Unprocessable):
     """A record exceeds `http.max_record_bytes`."""
 
 
+UNDECODABLE: Final = (CorruptBatch, InvalidRecord)
+"""Errors of a stored batch: it is damaged, or beyond the limits of this agent, which are lower than when it came."""
+
+
+def undecodable(error: CorruptBatch | InvalidRecord, advice: str) -> StreamhouseError:
+    """The error of a batch, which its reader can pass by."""
+    kind = InvalidRecord if isinstance(error, InvalidRecord) else CorruptBatch
+    return kind(f"{error}; {advice}")
+
+
 MAX_HEADERS: Final = 100_000
 """Maximum headers of all records decoded at once; a single record may have more."""
 
@@ -139,12 +151,21 @@ def _split(buffers: Sequence[Buffer], _: int) -> SplitBatches:
 
 
 async def decode_records(broker: Broker, fetched: FetchResult, *, offset: int, limits: Limits) -> DecodedRecords:
-    """The first records from `offset` on. Raises `Overloaded` if the decoder is busy, `CorruptBatch` if the first batch
+    """The first records from `offset` on. Raises `Overloaded` if the decoder is busy, `UNDECODABLE` if the first batch
     can't be decoded, and `TooLargeForJson` if the first record is larger than may be written: bytes become up to six
     times as many in JSON."""
     found = await split_batches(broker, fetched)
     max_bytes = broker.settings.http.max_record_bytes
-    work = partial(_decode_records, fetched.name, found.batches, offset, limits, max_bytes, broker.decoder.max_headers)
+    work = partial(
+        _decode_records,
+        fetched.name,
+        found.batches,
+        offset,
+        limits,
+        max_bytes,
+        broker.decoder.max_headers,
+        broker.decoder.limit_bytes,
+    )
     return await broker.decoder.run(found.stored, work, inline_bytes=INLINE_BYTES)
 
 
@@ -155,6 +176,7 @@ def _decode_records(
     limits: Limits,
     max_bytes: int,
     max_headers: int,
+    most_bytes: int,
     limit_bytes: int,
 ) -> DecodedRecords:
     records: list[StoredRecord] = []
@@ -177,10 +199,12 @@ def _decode_records(
                     )
                 records.append(record)
                 size += own
-        except CorruptBatch as error:
+        except UNDECODABLE as error:
+            if isinstance(error, BatchTooLarge) and limit_bytes < most_bytes:
+                raise  # the next try may take more
             if records:
                 return DecodedRecords(records, max(offset, records[-1].offset + 1), size, is_full=True)
-            raise CorruptBatch(f"{error}; partition={name} do=read from offset={end} to go on behind it") from None
+            raise undecodable(error, f"partition={name} do=read from offset={end} to go on behind it") from None
         offset = max(offset, end)
     return DecodedRecords(records, offset, size, is_full=False)
 
@@ -251,7 +275,7 @@ class TopicReader:
                 continue
             try:
                 piece = await self._piece(item, fetched, limit, max_bytes)
-            except (CorruptBatch, TooLargeForJson) as error:
+            except (*UNDECODABLE, TooLargeForJson) as error:
                 problem = error
                 continue
             self.is_behind |= fetched.high_watermark > (item.offset if piece is None else piece.next_offset)
