@@ -483,7 +483,7 @@ def _without_key(
         header = read_header(batch)
         try:
             payload = stored_payload(batch, header, limit_bytes)
-        except CorruptBatch:
+        except UNDECODABLE:
             continue
         expanded_bytes += len(payload)
         if header.is_control or not may_have_key(payload, header.record_count, key):
