@@ -41,7 +41,7 @@ _LOCK_QUERY: Final = "SELECT batch_id, epoch, covers FROM {progress} WHERE query
 _ADVANCE: Final = """
 UPDATE {progress} SET batch_id = $2, epoch = $3, covers = $4, written_at = now() WHERE query_id = $1"""
 _END_IF_IDLE: Final = "SELECT set_config('idle_in_transaction_session_timeout', $1, true)"
-COMMIT_WITHIN_S: Final = 30.0
+COMMIT_WITHIN_S: Final = 60.0
 """How long the server waits for a commit after the pipeline's owner was asked for: longer than agents may take to
 answer. A runner that is stopped in between commits nothing later, even if nobody takes its pipeline over."""
 _FIND_EPOCH: Final = "SELECT epoch FROM {progress} WHERE query_id = $1"
