@@ -1,4 +1,5 @@
-"""What an agent opens before its broker: the data folder, stores, write-ahead logs, clients of other agents.
+"""The resources that an agent opens before its broker: the data folder, stores, write-ahead logs, clients of other
+agents.
 
 Data path   agent -> **agent_resources** -> broker.dependencies
 Owns        where data is stored, the data folder's lock, the order in which stores and clients are opened and closed

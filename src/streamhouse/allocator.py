@@ -11,7 +11,7 @@ from typing import Final
 LARGEST_KEPT_BYTES: Final = 32 * 1024 * 1024
 """Buffers up to this size come from memory that the process has already; 32 MiB is the most that glibc takes."""
 KEPT_BYTES: Final = 64 * 1024 * 1024
-"""Of free memory at the end of the heap; what is more goes back to the system."""
+"""Free memory kept at the end of the heap; the rest is returned to the system."""
 
 # As in glibc's malloc.h.
 _M_TRIM_THRESHOLD: Final = -1

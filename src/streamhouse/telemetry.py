@@ -24,12 +24,12 @@ request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 
 def is_request_id(text: str) -> bool:
-    """Whether a client's id may be used: 1 to 64 letters, digits and signs."""
+    """Whether a client's id may be used: 1 to 64 letters, digits and punctuation marks."""
     return _REQUEST_ID.fullmatch(text) is not None
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, object]:
-    """What the event carries besides its text, and the id of the request that it belongs to."""
+    """The fields of the event, and the id of the request that it belongs to."""
     fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
     if known := request_id.get():
         fields.setdefault("request_id", known)

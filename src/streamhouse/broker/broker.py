@@ -278,7 +278,7 @@ class Broker:
 
     @property
     def left_behind(self) -> UnfinishedShutdown | None:
-        """What the last session could not finish; other agents, or the next start, recover it."""
+        """The unfinished work of the last session; other agents, or the next start, recover it."""
         return agent_session.left_behind if (agent_session := self.agent_session) is not None else None
 
     @property

@@ -123,7 +123,7 @@ class TokenVerifier(Protocol):
     """An OpenID provider whose bearer tokens are accepted."""
 
     async def verify(self, token: str) -> Caller:
-        """Who stands behind a token; raise `NotAuthenticated` if it isn't valid here and now."""
+        """The caller that a token identifies; raise `NotAuthenticated` if it isn't valid here and now."""
         ...
 
     async def run(self) -> None:

@@ -263,7 +263,7 @@ class BrokerMetrics(Collector):
 
 
 def open_log_metrics(logs: Iterable[PartitionLog], *, limit: int) -> Iterable[Metric]:
-    """Of the open partitions of this agent: their number, and the offsets that they retain, by topic."""
+    """Metrics of this agent's open partitions: their number, and the offsets that they retain, by topic."""
     partitions, retained = Counter[str](), Counter[str]()
     for log in logs:
         topic = log.name.topic
@@ -352,7 +352,7 @@ def _hit_rate(cache: CacheCounters) -> float:
 
 
 def _tasks() -> Iterable[Metric]:
-    """Of the event loop that serves the scrape; a number that only grows is a leak."""
+    """Tasks of the event loop that serves the scrape; a number that only grows is a leak."""
     try:
         count = len(asyncio.all_tasks())
     except RuntimeError:  # no event loop runs here

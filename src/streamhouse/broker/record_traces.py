@@ -1,6 +1,6 @@
 """RecordTraces: the spans of records whose producer sent a `traceparent`, from the append to the last fetch.
 
-Data path   append, flush and fetch tell it what they did with which offsets
+Data path   append, flush and fetch report the offsets that they have processed
 Owns        which recent records are traced, and their spans
 Leaves      sampling and export to `tracing`, finding the header in a batch to `format.trace_headers`
 

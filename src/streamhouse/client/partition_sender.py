@@ -72,7 +72,7 @@ class NotStored(Exception):
 
 
 class Transport(Protocol):
-    """What a sender needs from its producer."""
+    """The interface between a sender and its producer."""
 
     async def encode(self, records: list[NewRecord], identity: ProducerIdentity, sequence: int) -> bytes: ...
     async def post(self, partition: int, body: bytes) -> Stored: ...

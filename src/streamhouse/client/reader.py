@@ -25,7 +25,7 @@ Connect: TypeAlias = "Callable[[Mapping[int, int]], AbstractAsyncContextManager[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRange:
-    """What to read."""
+    """The range to read."""
 
     from_: Start = "earliest"
     until: Until = None

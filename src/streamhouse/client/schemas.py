@@ -36,7 +36,7 @@ _INVALID: Final = re.compile(r"invalid schema at (?P<path>\S+): (?P<why>.*)", re
 
 
 class VersionQuery(NamedTuple):
-    """What a request is for; used in its error."""
+    """The purpose of a request, for error texts."""
 
     subject: str = ""
     version: int | None = None

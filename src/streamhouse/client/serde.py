@@ -79,7 +79,7 @@ def _utf8(text: str) -> bytes:
 
 
 class Registry(Protocol):
-    """What serialization needs from `schemas`."""
+    """The interface of `schemas` for serialization."""
 
     async def get(self, subject: str, version: int | None = None) -> Schema: ...
     async def register(self, subject: str, schema: NewSchema) -> Schema: ...

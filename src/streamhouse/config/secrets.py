@@ -94,7 +94,7 @@ def _check_agents_can_log_in(settings: Settings, secrets: Secrets) -> None:
 
 
 def read_secret(named: str, environ: Mapping[str, str], *, setting: str) -> str:
-    """The secret behind `file:PATH` or `env:NAME`; raise `Misconfigured` if it can't be had, or is none."""
+    """The secret behind `file:PATH` or `env:NAME`; raise `Misconfigured` if it can't be read or is empty."""
     if named.startswith(FILE):
         secret = _from_file(Path(named[len(FILE) :]), setting=setting)
     elif named.startswith(ENVIRONMENT):

@@ -101,7 +101,7 @@ class LocalAgent:
 
 
 def node_ids(http: Address, login: Login = NO_LOGIN) -> dict[str, int]:
-    """The numbers of the agents that live, as `agents list` shows them, by where they serve Kafka; nothing where the
+    """The node ids of the live agents, as `agents list` shows them, by where they serve Kafka; nothing where the
     agent doesn't respond."""
     try:
         agents = json.loads(login.open(http, "/v1/agents"))["agents"]

@@ -99,7 +99,7 @@ def _as_pem(key: PrivateKey) -> bytes:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Replace a file by one that nobody else may read."""
+    """Replace a file by one that only its owner may read."""
     partial = path.with_name(f"{path.name}.new")
     partial.unlink(missing_ok=True)
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

@@ -212,7 +212,7 @@ class LocalCluster:
         return others | self._s3.environment | {"NO_PROXY": beyond, "no_proxy": beyond} | own
 
     def _shown_environment(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """What another agent needs to join, and a client of our stores to look at them; no keys of other stores."""
+        """The settings with which another agent joins the cluster, without keys of external stores."""
         prefixes = ("AWS_", "STREAMHOUSE_") if self._s3 else ("STREAMHOUSE_",)
         shown = {name: value for name, value in environment.items() if name.startswith(prefixes)}
         given = self._agent_settings().items()
@@ -275,7 +275,7 @@ class LocalCluster:
     # --- while it runs --------------------------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """Run until it is stopped. If a store ends, the cluster stops; if an agent ends, the others go on."""
+        """Run until it is stopped. If a store ends, the cluster stops; if an agent ends, the others keep running."""
         while not self._stop_signals.stop.wait(WATCH_S):
             for server in (self._postgres, self._s3):
                 if server is not None and not server.child.running:
@@ -308,7 +308,7 @@ class LocalCluster:
     # --- down -----------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Agents first, all at once, for they flush to the stores; then the stores. Nobody is left behind."""
+        """Agents first, all at once, for they flush to the stores; then the stores. No process is left running."""
         try:
             for agent in self._agents:
                 agent.child.ask_to_stop()

@@ -34,7 +34,7 @@ class ClusterDirectory:
         return self.path / "logs" / f"{name}.log"
 
     def take(self) -> IO[str]:
-        """Make it ours until what is returned is closed."""
+        """Lock it until the returned file is closed."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self.path / "lock").open("w")

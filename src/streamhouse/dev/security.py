@@ -48,7 +48,7 @@ class LocalSecurity:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Of every agent: TLS and logins on all listeners, and access rules."""
+        """Settings of every agent: TLS and logins on all listeners, and access rules."""
         return {
             "kafka.protocol": PROTOCOL,
             "http.protocol": PROTOCOL,
@@ -73,7 +73,8 @@ class LocalSecurity:
 
 
 def prepare_security(folder: Path, *, clock: Clock) -> LocalSecurity:
-    """Make what is missing. Secrets and the authority stay over restarts; nobody else may read the folder."""
+    """Make what is missing. Secrets and the certificate authority are kept over restarts; only the owner may read the
+    folder."""
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     make_certificates(folder, now=datetime.datetime.fromtimestamp(clock.now_ms() / 1000, datetime.UTC))

@@ -131,5 +131,5 @@ DISTRIBUTION: Final = "pystreamhouse"
 
 def install_command(extra: str) -> str:
     """The command that adds an extra's packages to this installation. pip takes the distribution that is installed, so
-    it works before the distribution can be had from an index."""
+    it works before the distribution is published."""
     return f'pip install "{DISTRIBUTION}[{extra}]"'

@@ -232,9 +232,9 @@ def _check_attributes(header: BatchHeader) -> None:
     if header.codec > MAX_CODEC:
         raise UnsupportedCompression(f"unknown compression codec; codec={header.codec}")
     if header.is_control:
-        raise InvalidRecord("control batches are not a client's to write")
+        raise InvalidRecord("clients can't write control batches")
     if header.is_log_append_time:
-        raise InvalidTimestamp("append time is the agent's to write; attribute=log_append_time")
+        raise InvalidTimestamp("only agents write the append time; attribute=log_append_time")
 
 
 def _check_producer(header: BatchHeader) -> None:

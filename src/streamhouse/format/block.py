@@ -137,7 +137,7 @@ def _joined(batches: Sequence[BatchSummary]) -> Buffer:
 
 
 def _is_worth_trying(batches: Sequence[BatchSummary], raw_bytes: int) -> bool:
-    """Whether a few samples compress well: much cheaper than compressing a mebibyte in vain."""
+    """Whether a few samples compress well: much cheaper than compressing an incompressible mebibyte."""
     if raw_bytes <= 2 * _SAMPLE_PIECES * _SAMPLE_PIECE_BYTES:
         return True
     sample = b"".join(_sample(batches, raw_bytes))

@@ -19,7 +19,7 @@ except ImportError:  # built without a compiler
 
 
 def join(buffers: Iterable[Buffer]) -> bytes:
-    """All bytes in one object. Nobody may write to the buffers meanwhile."""
+    """All bytes in one object. The buffers must not be changed until it returns."""
     if IS_COMPILED:
         return _records.join(buffers)
     return b"".join(buffers)

@@ -72,7 +72,7 @@ class _Bytes:
         return int(value)
 
     def integers(self, count: int) -> tuple[int, ...]:
-        """So many of 32 bits, which `count` has compared with the remaining bytes."""
+        """`count` integers of 32 bits; `count` was compared with the remaining bytes."""
         found = struct.unpack_from(f">{count}i", self._data, self._position)
         self._position += count * _INT32.size
         return found

@@ -31,7 +31,7 @@ FilteredKeys: TypeAlias = Literal["none", "uncompressed", "all"]
 """Which blocks get a filter: none, those without compressed batches, all."""
 
 BITS_PER_KEY: Final = 10
-"""Of each different key in a block; about one block in a hundred is read in vain."""
+"""Bits per distinct key of a block; about one block in a hundred is read unnecessarily."""
 
 MAX_PAYLOAD_BYTES: Final = 64 * 1024 * 1024
 """A block of batches that decompress to more has no filter: a mebibyte of hostile ones would take gigabytes."""

@@ -283,7 +283,7 @@ _NO_TENANTS: Final = frozenset({Operation.CLUSTER_ACTION, Operation.RUN_CODE})
 
 
 def _prefix_of_resources(tenant: str, kind: ResourceType) -> str:
-    """What the names of a tenant's resources begin with; users, as resources, are called as principals are."""
+    """The prefix of the names of a tenant's resources; users, as resources, are named as principals are."""
     return _USERS + prefix_of(tenant) if kind is ResourceType.USER else prefix_of(tenant)
 
 

@@ -170,7 +170,7 @@ def with_sample(samples: Iterable[LagSample], sample: LagSample) -> tuple[LagSam
 
 
 def thinned(samples: Sequence[LagSample], most: int) -> Sequence[LagSample]:
-    """At most so many samples: the largest of each part of the history, and the last one."""
+    """At most `most` samples: the largest of each part of the history, and the last one."""
     if len(samples) <= most or not most:
         return samples if most else ()
     step = -(-(len(samples) - 1) // (most - 1)) if most > 1 else len(samples)

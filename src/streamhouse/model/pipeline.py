@@ -380,6 +380,6 @@ PROOF_PATH: Final = "/v1/proof"
 
 
 def worker_proof(token: str, nonce: str) -> str:
-    """What only a process that has the worker's token can answer: agents ask for it before they send anything else,
+    """What only a process that has the worker's token can answer: agents request it before they send anything else,
     because another process may listen at the address of a worker that has died."""
     return hmac.digest(token.encode(), f"streamhouse sql worker {nonce}".encode(), hashlib.sha256).hex()

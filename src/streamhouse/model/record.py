@@ -32,7 +32,7 @@ class StoredRecord(NamedTuple):
 
 
 class Acks(StrEnum):
-    """What an acknowledgement means."""
+    """The meaning of an acknowledgement."""
 
     BUFFERED = "buffered"
     """The record is in the leader's memory, or in flight to it; later failures are not reported."""

@@ -179,7 +179,7 @@ class SubjectState:
     last_version: int
     versions: tuple[SubjectVersion, ...]
     rules: tuple[Rules, Rules, Rules]
-    """Of the subject's `scopes`, in their order."""
+    """The values of the subject's `scopes`, in their order."""
 
     @property
     def live(self) -> tuple[SubjectVersion, ...]:

@@ -5,7 +5,7 @@ Leaves      who belongs to a tenant to `broker.security`, translating requests a
 
 Inside the cluster, what belongs to tenant `acme` is called `acme~NAME`: topics, groups, transactional ids, subjects,
 pipelines, users. A tenant's own clients see NAME and can't leave out the prefix. Whatever NAME is, the part before the
-first `~` tells the tenant, so names of two tenants are never equal. Callers without a tenant see names as they are.
+first `~` names the tenant, so names of two tenants are never equal. Callers without a tenant see names as they are.
 """
 
 import base64
@@ -30,7 +30,7 @@ def is_tenant(name: str) -> bool:
 
 
 def tenant_of(name: str) -> str:
-    """The tenant to which what has this name belongs; empty: to none. Nothing of the name is kept: anybody may send
+    """The tenant to which what has this name belongs; empty: to none. Nothing of the name is kept: any client may send
     names of 32 KiB."""
     if SEPARATOR not in name:
         return ""
@@ -39,7 +39,7 @@ def tenant_of(name: str) -> str:
 
 
 def prefix_of(tenant: str) -> str:
-    """What all names of a tenant begin with."""
+    """The prefix of all names of a tenant."""
     return f"{tenant}{SEPARATOR}"
 
 
@@ -49,7 +49,7 @@ def qualified(tenant: str, name: str) -> str:
 
 
 def unqualified(tenant: str, name: str) -> str | None:
-    """What a tenant's clients call what has this name; None: it isn't theirs."""
+    """The name as the tenant's clients see it; None: it belongs to another tenant."""
     prefix = prefix_of(tenant)
     return name[len(prefix) :] if name.startswith(prefix) else None
 
@@ -61,7 +61,8 @@ def bare(name: str) -> str:
 
 
 def topic_of_member(group_id: str, topic: str) -> str:
-    """The topic that a member of a group means. What members tell each other has names as they know them."""
+    """The topic that a member of a group means. Metadata and assignments of members have the names that the members
+    know."""
     tenant = tenant_of(group_id)
     return topic if not tenant or tenant_of(topic) == tenant else qualified(tenant, topic)
 

@@ -105,7 +105,7 @@ def split_list(text: str) -> list[str]:
 def _policies(text: str) -> list[str]:
     chosen = split_list(text)
     if any(part not in POLICIES for part in chosen) or len(set(chosen)) != len(chosen):
-        raise ValueError("must be delete, compact, both with a comma, or nothing: then records stay for ever")
+        raise ValueError("must be delete, compact, both with a comma, or nothing: then records stay forever")
     return chosen
 
 
@@ -159,13 +159,13 @@ _HONOURED: Final = (
         default="delete",
         parse=_policies,
         synonym="log.cleanup.policy",
-        about="what happens to old records: delete, compact, or both; empty: they stay for ever",
+        about="what happens to old records: delete, compact, or both; empty: they stay forever",
     ),
     _long(
         "retention.ms",
         7 * DAY_MS,
         "log.retention.ms",
-        "records older than this may be deleted; -1 keeps them for ever",
+        "records older than this may be deleted; -1 keeps them forever",
         low=-1,
     ),
     _long(

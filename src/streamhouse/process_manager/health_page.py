@@ -1,10 +1,10 @@
 """Health page: the states of all agents of this machine, for load balancers and people.
 
 `/health/live` is 200 as long as the process manager runs, `/health/ready` only while every agent is ready, else 503;
-both have all agents as JSON. Nobody logs in, and nothing in it is secret: numbers, addresses and states.
+both have all agents as JSON. There is no login, and nothing in it is secret: numbers, addresses and states.
 
-Anybody who reaches the page may open connections. Each is a thread and a descriptor of the process that has to start
-agents again, so one lasts `REQUEST_TIMEOUT_S` at most, and beyond `MAX_CONNECTIONS` a new one ends the oldest.
+Any client that reaches the page may open connections. Each is a thread and a descriptor of the process that has to
+start agents again, so one lasts `REQUEST_TIMEOUT_S` at most, and beyond `MAX_CONNECTIONS` a new one ends the oldest.
 """
 
 import json
@@ -114,7 +114,7 @@ def health_page(address: Address, states: Callable[[], Sequence[AgentHealth]]) -
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Nothing: load balancers ask every second."""
+            """Log nothing: load balancers send a request every second."""
 
     try:
         server = _Server(address, Handler)

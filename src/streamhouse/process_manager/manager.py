@@ -49,7 +49,7 @@ EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerPlan:
-    """What the command was given. Without `health` the page has the port after those of HTTP."""
+    """The options of the command. Without `health` the page has the port after those of HTTP."""
 
     settings: Settings
     agents: int

@@ -14,7 +14,7 @@ LANGUAGES: Final[dict[SchemaType, str]] = {"AVRO": "avro", "JSON": "json_schema"
 
 
 class Language(Protocol):
-    """What the subpackage of a language provides."""
+    """The interface of a schema language's subpackage."""
 
     def parse(self, text: str, references: References) -> ParsedSchema: ...
 

@@ -22,7 +22,7 @@ MAX_TEXT_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 100
 """Nesting of a schema's text: far above what people write, far below what overflows a stack."""
 MAX_INCOMPATIBILITIES: Final = 100
-"""What a verdict lists; who changes more than this in one go has seen enough."""
+"""Maximum number of differences in a compatibility result."""
 
 _HALF_LETTER: Final = "a text with half a surrogate pair"
 _ESCAPED_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
@@ -47,7 +47,7 @@ class ParsedSchema(ABC):
 
     @abstractmethod
     def canonical(self) -> str:
-        """What makes two registrations the same schema."""
+        """The identity of a schema: two registrations with the same value are one schema."""
 
     @abstractmethod
     def normalized(self) -> str:
@@ -58,7 +58,7 @@ class ParsedSchema(ABC):
         """Why a reader with this schema can't read what was written with `older`; nothing when it can."""
 
     def encoding_cost(self, size_bytes: int) -> float:
-        """How many steps a value of so many bytes of JSON may take to be written, at most; infinite if it is
+        """The maximum number of steps to encode a value of `size_bytes` bytes of JSON; infinite if it is
         not known before. A step takes a fraction of a microsecond."""
         return float(size_bytes)
 

@@ -22,7 +22,7 @@ FORMATS: Final = tuple(each.value for each in LAKE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDefinitions:
-    """What agents store: tables and pipelines, each by its name."""
+    """The definitions that agents store: tables and pipelines, each by its name."""
 
     tables: Mapping[str, JsonObject]
     pipelines: Mapping[str, JsonObject]
@@ -30,7 +30,7 @@ class StoredDefinitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTable:
-    """What agents store under a table's name: its definition, and the pipeline that fills it."""
+    """The stored definitions of a table's name: the table, and the pipeline that fills it."""
 
     table: JsonObject | None
     pipeline: JsonObject | None

@@ -19,7 +19,7 @@ from streamhouse.sql.statements import CreatePipeline
 
 UPSERT: Final = "upsert"
 SETTINGS_OF: Final = "settings_of"
-"""The option that names the topic whose settings made a table, and will end it."""
+"""The option that names the topic whose settings created a table, and will delete it."""
 NO_DELETED: Final = "WHERE NOT _deleted"
 OTHER_QUERY: Final = "a query of its own"
 """Instead of a topic: the pipeline was written in SQL."""
@@ -68,7 +68,7 @@ def _query(table: LakeTableSpec) -> str:
     if table.mode == UPSERT:
         # Metadata columns show which record is the latest of its key, and which is a tombstone.
         return f"SELECT *, _key, _partition, _offset, _deleted FROM {stream}"
-    # A record without a value is no row.
+    # A record without a value is not a row.
     return f"SELECT * FROM {stream} {NO_DELETED}"
 
 

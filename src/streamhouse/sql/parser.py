@@ -48,7 +48,7 @@ CALLED_HERE: Final = {
     **dict.fromkeys(("print", "stdout"), Connector.CONSOLE.value),
     **dict.fromkeys(("deltalake", "delta-lake"), Connector.DELTA.value),
 }
-"""What other systems call their connectors."""
+"""Names of connectors in other systems."""
 _OPENING: Final = "([<{"
 _CLOSING: Final = ")]>}"
 

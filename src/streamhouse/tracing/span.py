@@ -9,7 +9,6 @@ from typing import Final, NamedTuple, TypeAlias
 HEADER: Final = "traceparent"
 """The name of the header: of HTTP requests, of gRPC metadata and of records."""
 
-TRACEPARENT_CHARS: Final = 55
 SAMPLED: Final = 0x01
 
 _FORMAT: Final = re.compile(r"(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
@@ -20,7 +19,8 @@ Attribute: TypeAlias = str | int | float | bool
 
 
 class SpanContext(NamedTuple):
-    """What other processes know of a span: the ids in hexadecimal digits, and whether its trace is recorded."""
+    """The part of a span that other processes know: the ids in hexadecimal digits, and whether its trace is
+    recorded."""
 
     trace_id: str
     span_id: str

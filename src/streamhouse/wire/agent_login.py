@@ -1,4 +1,4 @@
-"""AgentLogin: how this agent connects to other agents, with TLS and a token of the cluster where they ask for them."""
+"""AgentLogin: how this agent connects to other agents, with TLS and a token of the cluster if they require them."""
 
 import ssl
 from collections.abc import Callable
@@ -19,7 +19,7 @@ OAUTHBEARER: Final = "OAUTHBEARER"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLogin:
-    """`make_token` makes a token for a new connection or request; None: other agents ask nobody to log in."""
+    """`make_token` makes a token for a new connection or request; None: other agents require no login."""
 
     make_token: Callable[[], str] | None = None
     kafka_tls: ssl.SSLContext | None = None
@@ -51,7 +51,7 @@ def agent_login(
     """How this agent connects to the first listeners of other agents, which are like its own."""
     files = TlsFiles(settings=settings.security, key_password=secrets.tls_key_password)
     make_token = None
-    if secrets.cluster_secret:  # on every listener: nothing else tells an agent from a client
+    if secrets.cluster_secret:  # on every listener: nothing else distinguishes an agent from a client
         principal = Principal(AGENT, str(kafka.advertised))
         make_token = partial(ClusterTokens(secrets.cluster_secret, clock=clock).make, principal)
     return AgentLogin(

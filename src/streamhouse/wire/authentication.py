@@ -131,8 +131,8 @@ class Authenticator:
         return RequestAccess(self._security, caller, renew, since=since, client_id=origin.client_id)
 
     def _record(self, caller: Caller, mechanism: str) -> None:
-        """Tell the audit log of a login, unless it is one more request of a caller who is logged in. Processes of the
-        cluster, which also act for users, are no callers worth a line."""
+        """Record a login in the audit log, unless the caller is logged in already. Processes of the
+        cluster, which also act for users, are not recorded."""
         if not self._security.audit.is_enabled or caller.is_process or caller.is_delegated:
             return
         key, now = (caller.principal, caller.host, caller.listener, mechanism), self._clock.monotonic()

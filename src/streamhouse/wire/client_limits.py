@@ -9,7 +9,7 @@ the same machine count only in the limit of all connections unless an override n
 tools and sidecars, many of them behind one address.
 
 `RejectionBackoff` delays error responses to a client that repeats failing requests without a pause. A client that waits
-between its retries is never delayed: `per_s` errors a second are allowed for ever, and a second's worth at once.
+between its retries is never delayed: `per_s` errors a second are allowed forever, and a second's worth at once.
 Requests that were sent before the client received its last error are not delayed and count little: all requests that a
 producer had in flight to a leader that has moved fail at once. The time of a delay does not count as a pause, so the
 delays of a client that continues grow up to `max_delay_s`; they end within moments after it stops.

@@ -36,7 +36,7 @@ Certificate = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """What TLS is made of, by the settings; the key's password as it was read."""
+    """The TLS files of the settings; the key's password as it was read."""
 
     settings: SecuritySettings
     key_password: str = ""

@@ -1,7 +1,8 @@
 """TLS acceptor: connections of an encrypted listener count before their handshake, which has limited time.
 
 A server of asyncio makes a protocol known to its connection only after the handshake. Clients that never finish one
-would be in no limit. A handshake costs more than a request, so a client above a limit of connections waits before it.
+would not count towards any limit. A handshake costs more than a request, so a client above its limit of connections
+waits before it.
 """
 
 import asyncio
@@ -88,5 +89,5 @@ class TlsAcceptor:
         except BaseException as error:
             self._leave(host)
             accepted.close()
-            if not isinstance(error, OSError):  # which is also what TLS doesn't like, and the timeout
+            if not isinstance(error, OSError):  # also raised for TLS errors and the timeout
                 raise

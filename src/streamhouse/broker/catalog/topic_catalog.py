@@ -122,7 +122,7 @@ class TopicCatalog:
         self._loaded_at = None
 
     async def changed(self) -> Overrides:
-        """What was changed while agents run."""
+        """The settings that were changed while agents run."""
         await self._refresh(FRESH_S, is_known=self._loaded_at is not None)
         return self.dynamic.changed
 

@@ -150,7 +150,7 @@ class Fetcher:
                 # This log gets no more records; the client finds the next leader by a retry.
                 raise log.closed.with_traceback(None)
             if not records and not self._alone and not self._may_acknowledge(log):
-                # Another agent may lead by now: a long poll here would wait in vain.
+                # Another agent may lead by now: a long poll here would never end early.
                 raise LeaseLost([log.name], why="the heartbeat is late, another agent may lead it now")
         except StreamhouseError as error:
             return FetchResult(name=item.name, error=error)
@@ -189,7 +189,7 @@ class Fetcher:
         self, log: PartitionLog, offset: int, max_bytes: int, *, flushed_end: int, until: int | None
     ) -> Sequence[Buffer]:
         """The records after a gap in the flushed offsets. If there are none, a batch without records takes readers to
-        the gap's end: a reader that reads up to the end would otherwise wait for ever."""
+        the gap's end: a reader that reads up to the end would otherwise wait forever."""
         if until is not None and until <= flushed_end:
             # A transaction starts with a batch, so none starts below that: compaction removed the records.
             return await self._gap(log, offset, until)

@@ -44,7 +44,7 @@ class ProducerIdAllocator:
 
 
 class BatchIdentity(NamedTuple):
-    """What a batch is recognised by when it comes again."""
+    """The identity of a batch, by which duplicates are recognised."""
 
     producer_id: int
     producer_epoch: int

@@ -36,7 +36,7 @@ class GroupReads(NamedTuple):
 
 
 async def find_reads(group: DescribedGroup, topics: Mapping[str, Topic]) -> GroupReads:
-    """What members of a consumer group read of these topics, by name; members of other groups read nothing."""
+    """The partitions of these topics that members of a consumer group read; none for groups of other protocols."""
     return await _decoded(partial(_reads, group, topics), group)
 
 

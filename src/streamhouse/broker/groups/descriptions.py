@@ -56,7 +56,7 @@ def check_delete_offsets(group: Group) -> None:
 
 
 def subscriptions_of(group: Group) -> tuple[bytes, ...]:
-    """What consumers say they read; nothing for other kinds of members."""
+    """The encoded subscriptions of consumers; none for members of other protocols."""
     if group.protocol_type != CONSUMER:
         return ()
     return tuple(member.metadata(group.protocol) or b"" for member in group.roster)

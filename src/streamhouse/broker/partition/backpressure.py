@@ -212,7 +212,7 @@ class ResponseBudget:
 
 
 class TopicTraffic:
-    """What passed through the broker of one topic."""
+    """Traffic of one topic through this broker."""
 
     __slots__ = ("appended_bytes", "appended_records", "fetched_bytes")
 

@@ -75,7 +75,7 @@ NOT_DELEGATED: Final = frozenset(
         (Operation.CREATE_TOKENS, ResourceType.USER),
     }
 )
-"""What no query and no pipeline does for a user: who gets hold of its token makes no credentials that outlive it."""
+"""Operations that queries and pipelines can't do for a user: a stolen token must not create lasting credentials."""
 
 Decisions = dict[tuple[Operation, Resource], bool]
 CallerKey = tuple[Principal, tuple[Principal, ...], str]
@@ -118,7 +118,7 @@ class AccessControl:
         return decided
 
     def may(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
-        """Whether the caller may do this; asking is no act."""
+        """Whether the caller may do this; the check itself is not audited."""
         if caller.is_unrestricted:
             return True
         if caller.tenant and not is_within(caller.tenant, operation, resource):
@@ -184,7 +184,7 @@ class AccessControl:
         return decided
 
     def _is_reserved(self, operation: Operation, resource: Resource) -> bool:
-        """Whether only agents may do this: nobody changes what the audit topic says, super users included."""
+        """Whether only agents may do this: not even super users write to the audit topic."""
         is_audit = resource.type is ResourceType.TOPIC and resource.name == self._settings.audit_topic
         return is_audit and operation in CHANGING
 

@@ -27,7 +27,7 @@ from streamhouse.model.tenant import qualified
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclPolicy:
-    """What holds besides rules."""
+    """Settings that apply besides the rules."""
 
     super_users: frozenset[Principal] = frozenset()
     allow_everyone_if_no_acl_found: bool = False

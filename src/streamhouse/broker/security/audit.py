@@ -2,7 +2,7 @@
 
 Recording never waits and never fails a request. Equal events of one second become one line with a count. More than
 `security.audit_events_per_s` different events in a second are counted, not written. Refusals and failed logins, which
-need no rights, have a smaller limit of their own: nobody fills a disk, or hides an act, by failing.
+need no rights, have a smaller limit of their own, so that they can't fill a disk or hide other events.
 The topic is kept for `security.audit_retention_s` and `security.audit_retention_bytes`. While it can't be written, at
 most `security.audit_buffer_events` wait; the log has every line.
 """
@@ -43,7 +43,7 @@ class _Line(NamedTuple):
 
 
 class Acts:
-    """The administrative acts of one request, each with the name of what it is about."""
+    """The administrative operations of one request, each with the name of its resource."""
 
     def __init__(self, record: Callable[[AuditEvent], None], request: str = "") -> None:
         self._record = record
@@ -73,7 +73,7 @@ _acts_of_request: Final[ContextVar[Acts | None]] = ContextVar("acts_of_request",
 
 
 def describe_acts(*details: object) -> None:
-    """Say what exactly the request that is being served changes; never a secret."""
+    """Add details of the change to the audit event of the current request; never a secret."""
     if (acts := _acts_of_request.get()) is not None:
         acts.describe(details)
 
@@ -108,13 +108,13 @@ class AuditLog:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether anything is recorded: only with access control are there callers worth a line."""
+        """Whether anything is recorded: only if access control is on."""
         return self._settings.audit != "off" and self._settings.authorization == "acls"
 
     # --- recording
 
     def login(self, caller: Caller, mechanism: str) -> None:
-        """A caller has proven who it is."""
+        """A caller has logged in."""
         self._record(event_of(caller, AuditKind.LOGIN, Outcome.ALLOWED, mechanism))
 
     def failed_login(self, name: str, mechanism: str, *, host: str, listener: str) -> None:
@@ -135,7 +135,7 @@ class AuditLog:
         self._record(event_of(caller, AuditKind.REFUSAL, Outcome.DENIED, operation, resource))
 
     def administered(self, caller: Caller, operation: str, resource: str = "", *, name: str = "") -> None:
-        """A caller may change something, which it is about to do: what becomes of it is known when its request ends."""
+        """A caller is allowed to change something, and is about to: the outcome is recorded when its request ends."""
         event = event_of(caller, AuditKind.ADMINISTRATION, Outcome.ALLOWED, operation, resource)
         acts = _acts_of_request.get()
         if acts is None or acts.is_over or len(acts.events) >= self._settings.audit_events_per_s:
@@ -145,7 +145,7 @@ class AuditLog:
 
     @contextmanager
     def acts(self, request: str) -> Iterator["Acts"]:
-        """Collect the administrative acts of a request; an error that leaves the body is their outcome. `request` is
+        """Collect the administrative acts of a request; they have failed if the body raises. `request` is
         the interface's own name of it."""
         acts = Acts(self._record, request)
         token = _acts_of_request.set(acts)

@@ -3,7 +3,7 @@
 A decoy of a name has the same salt at each login, on every agent of a cluster with a secret. It has as many iterations
 as some stored credential has, and a salt as long, so it doesn't stand out where users were made by different tools. A
 password is checked against the first credential that a user has: a decoy has the mechanism that some user's first one
-has, or the time of the check would tell who has only another one.
+has, or the time of the check would reveal users who have only another one.
 """
 
 import hmac
@@ -19,7 +19,7 @@ REFRESH_S: Final = 60.0
 
 
 class _Shape(NamedTuple):
-    """What a client can see of a credential."""
+    """The properties of a credential that a client can see."""
 
     mechanism: ScramMechanism
     iterations: int

@@ -42,7 +42,7 @@ class DelegationTokens:
         return "<DelegationTokens>"  # never the key
 
     def hmac_of(self, token_id: str) -> bytes:
-        """What the bearer of a token has to know."""
+        """The secret that proves possession of a token."""
         return hmac.digest(self._key, token_id.encode(), hashlib.sha512)
 
     async def list(self) -> Sequence[DelegationToken]:

@@ -188,7 +188,7 @@ class Quotas:
                 log.debug("quotas can't be shared now; shares stay as they are", extra={"why": str(error)})
 
     async def exchange(self) -> None:
-        """Tell other agents what was granted here, and compute this agent's shares by what they have granted."""
+        """Send the amounts granted here to other agents, and compute this agent's shares by what they have granted."""
         granted = {_text(key): usage.granted for key, usage in self._used.items() if usage.granted}
         for usage in self._used.values():
             usage.granted = 0.0

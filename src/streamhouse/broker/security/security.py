@@ -192,7 +192,7 @@ class Security:
         )
 
     def _user_at(self, listener: str, user: Principal) -> Principal:
-        """The principal of a user whom a name alone tells: on a tenant's listener, one of the tenant's."""
+        """The principal of a user who is identified by name only: on a tenant's listener, one of the tenant's."""
         tenant = self._tenants.get(listener)
         return user if tenant is None else Principal(user.kind, qualified(tenant, user.name))
 

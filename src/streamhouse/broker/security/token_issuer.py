@@ -54,7 +54,7 @@ class TokenIssuer:
         return f"<TokenIssuer {self._settings.oauth_issuer} keys={len(self._keys.keys)}>"
 
     async def verify(self, token: str) -> Caller:
-        """Who stands behind a token; raise `NotAuthenticated` if it isn't valid here and now."""
+        """The caller that a token identifies; raise `NotAuthenticated` if it isn't valid here and now."""
         await self._expect_key_of(token)
         try:
             claims = jwt.decode(token, self._keys, algorithms=list(ALGORITHMS), registry=self._registry).claims

@@ -1,6 +1,6 @@
 """Users: creating users and API keys, and checking passwords, keys and SCRAM proofs against what is stored.
 
-Checking a password costs milliseconds of CPU, by intent. It runs in a few threads, so many wrong logins hold back
+Checking a password costs milliseconds of CPU, by intent. It runs in a few threads, so many wrong logins delay
 other logins, never the event loop. An unknown user costs as much as a wrong password.
 """
 
@@ -219,7 +219,7 @@ class Users:
         return key
 
     async def challenge(self, name: str, *mechanisms: ScramMechanism) -> Challenge:
-        """What is stored for a user by the first of these mechanisms that it has, or a decoy. Either takes as long."""
+        """The stored credential of a user for the first mechanism that it has, or a decoy, in the same time."""
         await self._decoys.refresh(self._generation)
         user = await self._metadata.find_user(name)
         decoy = self._decoys.make(name, *mechanisms)

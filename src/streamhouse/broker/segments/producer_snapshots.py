@@ -10,7 +10,7 @@ removed some, and runs of external commits have their producer state elsewhere. 
 producer that was forgotten could store the same batch twice.
 
 If the object with the newest snapshot is missing, the newest one that is left is used, and what producers sent after it
-is in doubt. A batch of the missing range that is sent again is stored again, because nobody can read the first one.
+is in doubt. A batch of the missing range that is sent again is stored again, because the first one can't be read.
 Transactions that were open at that snapshot stay open. If `producers.max_snapshots_tried` ended the search, the
 partition stays closed: an older run may hold an open transaction that read_committed consumers must not see.
 """
@@ -177,9 +177,8 @@ async def load_producers(
     that can't be read.
 
     Between the newest run, or the log start where there is none, and the flushed end lies what a session with a disk of
-    its own was not waited for with: of that nobody knows what producers sent. Those of a damaged snapshot that can be
-    known from batches count as active at `now_ms`.
-    """
+    its own was not waited for with: what producers sent in that range is unknown. Those of a damaged snapshot that can
+    be known from batches count as active at `now_ms`."""
     runs = await metadata.last_runs(list(flushed_ends)) if flushed_ends else ()
     read = await asyncio.gather(*(_read(span, reader) for span in spans([where_snapshot_is(run) for run in runs])))
     snapshots = {partition: data for each in read for partition, data in each.items()}

@@ -192,7 +192,7 @@ class DiskWalReader:
         return header.session == self._session and sequence is not None and sequence > header.sequence
 
     async def _cipher(self, name: str, header: FileHeader | None) -> EntryCipher | None:
-        """What decrypts the file; None if it isn't encrypted. Raises `DataKeyUnavailable`."""
+        """The cipher of the file; None if it isn't encrypted. Raises `DataKeyUnavailable`."""
         if header is None or header.envelope is None:
             return None
         where = f"{self._session}/{name}"

@@ -102,7 +102,7 @@ class _Group:
         """Where the group ends in its file."""
 
     def end(self) -> bytes:
-        """What is written behind the group, until the next one: the end of a recycled file."""
+        """The bytes after the group until the next one: the end marker of a recycled file."""
         return b"" if self.file.spare is None else encode_end(mark=self.file.mark, position=self.end_position)
 
 
@@ -128,7 +128,7 @@ class DiskWal:
         self._directory = directory
         self._keys = keys
         self._entry_bytes = ENTRY_HEADER_BYTES + (TAG_BYTES if keys is not None else 0)
-        """What an entry needs besides its batch."""
+        """The overhead of an entry besides its batch."""
         self._before_removal = before_removal
         self._session = session
         self._settings = settings

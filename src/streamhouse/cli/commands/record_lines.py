@@ -111,7 +111,7 @@ KEY_WIDTH: Final = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordParts:
-    """What is printed beside the value."""
+    """The fields that are printed besides the value."""
 
     keys: bool = False
     headers: bool = False

@@ -32,7 +32,7 @@ OnWait = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultHeader:
-    """What is known before the rows: columns with their types, truncation, notes."""
+    """The metadata of a result before its rows: columns with their types, truncation, notes."""
 
     columns: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]

@@ -49,7 +49,7 @@ class AvroSchema(ParsedSchema):
         return self._canonical
 
     def normalized(self) -> str:
-        # Told in full and read again, so that the text is in the same form as the canonical one.
+        # Printed in full and parsed again, so that the text is in the same form as the canonical one.
         root, external = read_types(normalized_text(self.root, self._external), self._references)
         return canonical_text(root, external)
 

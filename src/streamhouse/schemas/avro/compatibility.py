@@ -48,7 +48,7 @@ def incompatibilities(reader: AvroType, writer: AvroType) -> list[Incompatibilit
 
 
 class _Comparison:
-    """The pairs judged so far, by identity; those still being judged count as good."""
+    """The pairs compared so far, by identity; those still being compared count as compatible."""
 
     def __init__(self) -> None:
         self._verdicts: dict[tuple[int, int], Verdict] = {}

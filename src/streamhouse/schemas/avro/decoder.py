@@ -21,7 +21,7 @@ from streamhouse.schemas.avro.encoder import MAX_DECIMAL_DIGITS, within
 from streamhouse.schemas.avro.types import Array, AvroType, Enum, Fixed, Map, Record, Union, everything_in, shape_of
 
 MAX_EMPTY_ITEMS: Final = 100_000
-"""Items without bytes of their own in all lists of one payload."""
+"""Maximum items without bytes in all arrays of one payload."""
 
 MAX_FASTAVRO_DEPTH: Final = 50
 
@@ -31,7 +31,7 @@ _LATIN: Final = ("bytes", "fixed")
 _TEXTS: Final = ("bytes", "fixed", "string", "enum")
 _OBJECTS: Final = ("record", "error", "map")
 
-# What fastavro raises when bytes were not written with the schema.
+# Errors of fastavro for bytes that were not written with the schema.
 _DECODE_ERRORS: Final = (
     EOFError,
     IndexError,
@@ -45,7 +45,7 @@ _DECODE_ERRORS: Final = (
 
 
 class Cursor:
-    """A payload, and how much of it is read."""
+    """A payload and the position in it."""
 
     __slots__ = ("data", "empty_items", "end", "position")
 
@@ -76,7 +76,7 @@ Reader = Callable[[Cursor], object]
 
 
 def reader_of(root: AvroType) -> Callable[[bytes], object]:
-    """The quickest reader that is safe for this schema."""
+    """The fastest reader that is safe for this schema."""
     return _fastavro_reader(root) if can_use_fastavro(root) else read_checked(root)
 
 
@@ -114,7 +114,7 @@ def _check_end(position: int, end: int) -> None:
 
 
 def can_use_fastavro(root: AvroType) -> bool:
-    """Whether fastavro's values are JSON's, and no payload can hurt it."""
+    """Whether fastavro's values are JSON values, and it is safe for every payload of this type."""
     types = everything_in(root)
     shape = shape_of(root)
     if shape.recursive or shape.height > MAX_FASTAVRO_DEPTH or any(kind.kind in _LATIN for kind in types):
@@ -135,7 +135,7 @@ def _may_be_empty(kind: AvroType) -> bool:
 
 
 class _Readers:
-    """Makes the reader of a type, and keeps those it made: types can lie in themselves."""
+    """Creates the reader of a type once: types can be recursive."""
 
     def __init__(self) -> None:
         self._readers: dict[int, Reader] = {}
@@ -212,7 +212,7 @@ def _blocks(cursor: Cursor) -> int:
     """The number of items in the next block."""
     count = cursor.long()
     if count < 0:
-        cursor.long()  # the block's size in bytes, for those who skip it
+        cursor.long()  # the block's size in bytes, for readers that skip it
         count = -count
     return count
 

@@ -47,7 +47,7 @@ _BY_VALUE: Final[dict[type, tuple[str, ...]]] = {
 
 
 class Budget:
-    """What is left to one value of trying branches."""
+    """The remaining steps of one value for trying branches of unions."""
 
     __slots__ = ("attempts",)
 
@@ -74,7 +74,7 @@ def within(step: object, error: InvalidRecordValue) -> InvalidRecordValue:
 
 
 class Writers:
-    """Makes the writer of a type, and keeps those it made: types can lie in themselves."""
+    """Creates the writer of a type once: types can be recursive."""
 
     def __init__(self, *, logical: bool = True) -> None:
         self._logical = logical
@@ -373,7 +373,7 @@ def _latin(value: object) -> bytes:
     try:
         return value.encode("latin-1")
     except UnicodeEncodeError:
-        raise InvalidRecordValue("bytes are a text of letters up to U+00FF") from None
+        raise InvalidRecordValue("bytes are a text of characters up to U+00FF") from None
 
 
 def _default(each: Field) -> bytes:

@@ -226,10 +226,10 @@ class _Parser:
         return earlier
 
     def _fits(self, kind: AvroType, value: object) -> bool:
-        """Whether a default is one of the type's values, as loosely as Java asks."""
+        """Whether a default is one of the type's values, checked as loosely as in Java."""
         self._default_steps += 1
         if self._default_steps > MAX_DEFAULT_STEPS:
-            raise InvalidSchema("the defaults fit too many branches of unions to tell")
+            raise InvalidSchema("the defaults fit too many branches of unions to be checked")
         match kind:
             case Union():
                 return any(self._fits(branch, value) for branch in kind.branches)
@@ -242,7 +242,7 @@ class _Parser:
         return _fits_scalar(kind.kind, value)
 
     def _fits_field(self, each: Field, value: Json) -> bool:
-        # A field's own default was judged where the field was read.
+        # A field's own default was checked where the field was read.
         return self._fits(each.type, value[each.name]) if each.name in value else each.default is not MISSING
 
 
@@ -310,6 +310,6 @@ def _props(node: Json, reserved: frozenset[str]) -> Json:
 
 
 def _kind(value: object) -> str:
-    """What JSON calls a value."""
+    """The JSON type name of a value."""
     names = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list"}
     return names.get(type(value), "an object")

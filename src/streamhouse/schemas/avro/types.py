@@ -15,11 +15,11 @@ class AvroType:
 
     kind: str
     props: Mapping[str, object] = field(default_factory=dict)
-    """What the text says beyond the language: logical types, and words of other tools."""
+    """Attributes beyond the type itself: logical types, and attributes of other tools."""
 
     @property
     def branch_name(self) -> str:
-        """What a union knows this type by."""
+        """The name of this type as a branch of a union."""
         return self.kind
 
 
@@ -96,7 +96,7 @@ class Record(Named):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaShape:
-    """What a whole type is like: how deep its types lie in each other, and whether one lies in itself."""
+    """Properties of a whole type: how deeply its types are nested, and whether one is recursive."""
 
     height: int
     recursive: bool

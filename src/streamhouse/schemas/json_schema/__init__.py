@@ -26,7 +26,7 @@ from streamhouse.schemas.json_schema.schema_nodes import SchemaNode
 from streamhouse.schemas.json_schema.validator import Validator, check_documents, check_nesting
 
 _PATTERN_STEPS: Final = 30
-"""What a letter may cost that is held against a pattern of `validation.MAX_LINEAR_BYTES`, beside other parts."""
+"""The cost of a character that is matched with a pattern of `validator.MAX_LINEAR_BYTES`, relative to other parts."""
 _REFERRING: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
 

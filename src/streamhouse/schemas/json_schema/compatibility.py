@@ -20,7 +20,7 @@ from streamhouse.schemas.json_schema.schema_nodes import SchemaNode, resolved
 from streamhouse.schemas.json_schema.validator import Patterns
 
 MAX_STEPS: Final = 2_000_000
-"""Alternatives can fit each other in more ways than anybody waits for."""
+"""Alternatives can match each other in more ways than can be tried."""
 
 
 def largest_matching(fits: Sequence[Mapping[int, object]], news: int) -> dict[int, int]:

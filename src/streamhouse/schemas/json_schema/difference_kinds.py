@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from streamhouse.schemas.json_schema.schema_nodes import SchemaNode
 
 MAX_PATH: Final = 300
-"""Letters of a path: in schemas that lie in themselves it could be of any length."""
+"""Maximum characters of a path: in recursive schemas it could be of any length."""
 
 HARMLESS: Final = frozenset(
     {
@@ -80,7 +80,7 @@ HARMLESS: Final = frozenset(
 
 
 class Difference(NamedTuple):
-    """What differs, and where: a path such as `properties/a/maxLength`."""
+    """What differs, and its path, such as `properties/a/maxLength`."""
 
     kind: str
     path: str
@@ -93,13 +93,13 @@ class Difference(NamedTuple):
 Pair = tuple[SchemaNode | None, SchemaNode | None]
 """The older node and the newer one."""
 Steps = Generator[Pair, list[Difference], list[Difference]]
-"""A comparison that yields the pairs whose differences it must know to go on."""
+"""A comparison that yields the pairs whose differences it needs."""
 Matches = Callable[[str, str], bool]
 """Whether a pattern matches a name."""
 
 
 def at(pointer: str, differences: Iterable[Difference]) -> list[Difference]:
-    """The same differences, seen from further out."""
+    """The same differences with paths relative to the enclosing schema."""
     return [Difference(kind, _below(pointer, path)) for kind, path in differences]
 
 

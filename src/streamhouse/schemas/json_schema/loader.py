@@ -104,7 +104,7 @@ class _Loader:
         return schema_nodes.Combined(source=keywords, criterion="allOf", parts=tuple(parts))
 
     def _parts(self, keywords: Keywords, path: str) -> list[SchemaNode]:
-        """What a schema says, one node for each thing it speaks of."""
+        """The nodes of a schema, one for each subschema."""
         parts: list[SchemaNode] = []
         if self._is_new(keywords):
             words = ("$ref", "$dynamicRef", "$recursiveRef")

@@ -29,7 +29,7 @@ def object_differences(matches: Matches, original: schema_nodes.Object, update: 
 def additional(
     what: str, original: schema_nodes.Object | schema_nodes.Array, update: schema_nodes.Object | schema_nodes.Array
 ) -> Steps:
-    """Of the schema for all the rest; without one, anything goes, unless no more is allowed."""
+    """Compare the schemas for all other items; without one, any item is valid, unless more items are forbidden."""
     if original.allows_more != update.allows_more:
         change = "ADDED" if update.allows_more else "REMOVED"
     elif (original.additional is None) == (update.additional is None):
@@ -40,7 +40,7 @@ def additional(
 
 
 def unevaluated(what: str, old: SchemaNode | None, new: SchemaNode | None) -> Steps:
-    """Of the schema for what nothing else speaks of; without one, anything goes."""
+    """Compare the schemas for properties that no other keyword covers; without one, any value is valid."""
     if old is None and new is None:
         return []
     if isinstance(new, Never) and not isinstance(old, Never):
@@ -143,7 +143,7 @@ def _is_open(node: schema_nodes.Object) -> bool:
 
 
 def _covering(matches: Matches, node: schema_nodes.Object, name: str) -> SchemaNode | None:
-    """What a property that isn't named must fit, if there is such a schema."""
+    """The schema of properties without one of their own, if any."""
     for pattern, covering in node.pattern_properties.items():
         if matches(pattern, name):
             return covering

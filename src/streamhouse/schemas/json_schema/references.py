@@ -11,7 +11,7 @@ from streamhouse.errors import InvalidSchema
 from streamhouse.schemas.base import References, read_json
 
 ROOT_URI: Final = "file:///"
-"""Where a schema without an `$id` stands, so that relative references have something to be relative to."""
+"""The base URI of a schema without an `$id`, against which relative references are resolved."""
 
 Draft = int
 DRAFTS: Final[Mapping[str, Draft]] = {
@@ -33,7 +33,7 @@ def draft_of(document: object) -> Draft:
 
 
 def is_meta_schema(uri: str) -> bool:
-    """Whether this is one of JSON Schema's own schemas, which everybody has."""
+    """Whether this is one of JSON Schema's own meta-schemas, which are built in."""
     return uri.partition("://")[2].startswith(("json-schema.org/draft/", *DRAFTS))
 
 
@@ -76,7 +76,7 @@ class Documents:
         self._resources.setdefault(urldefrag(name).url, document)
 
     def base_of(self, node: object) -> str:
-        """What references inside a schema are relative to."""
+        """The base URI of references inside a schema."""
         return self._bases.get(id(node), self.root_uri)
 
     def draft_at(self, node: object) -> Draft:

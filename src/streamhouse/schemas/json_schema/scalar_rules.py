@@ -22,7 +22,7 @@ def scalar_differences(original: SchemaNode, update: SchemaNode) -> list[Differe
 
 
 def limit_differences(kind: str, word: str, old: float | None, new: float | None) -> list[Difference]:
-    """Of a limit that may be there or not: added, removed, increased, decreased."""
+    """Compare an optional limit: added, removed, increased, decreased."""
     if old is None and new is None:
         return []
     if old is None:

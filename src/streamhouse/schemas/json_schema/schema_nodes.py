@@ -21,7 +21,7 @@ class SchemaNode:
     """Any node; compared by identity, because schemas refer to each other in circles."""
 
     source: object = None
-    """What of the text it was made from."""
+    """The part of the text that the node was parsed from."""
     identifier: object = None
     title: object = None
     description: object = None
@@ -92,7 +92,7 @@ class Object(SchemaNode):
     min_properties: float | None = None
     max_properties: float | None = None
     names: SchemaNode | None = None
-    """What all names must fit: not compared."""
+    """The schema of all property names: not compared."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -108,7 +108,7 @@ class Array(SchemaNode):
     min_contains: float | None = None
     max_contains: float | None = None
     contained: SchemaNode | None = None
-    """What some item must fit: not compared."""
+    """The schema that some item must match: not compared."""
 
 
 @dataclass(kw_only=True, eq=False)

@@ -18,13 +18,13 @@ from streamhouse.schemas.json_schema.references import DRAFTS, Documents, Draft,
 
 MAX_BACKTRACKS: Final = 100_000
 MAX_PATTERN_BYTES: Final = 1 << 20
-"""Memory that one compiled pattern may take."""
+"""Maximum memory of one compiled pattern."""
 MAX_LINEAR_BYTES: Final = 16 * 1024
-"""The same of one that is said to take linear time: it takes a few microseconds for each letter at most."""
+"""The same for a pattern of the linear engine: it takes a few microseconds per character at most."""
 MAX_MATCHES: Final = 100_000
-"""Names that are held against patterns in one comparison."""
+"""Maximum names that are matched with patterns in one comparison."""
 MAX_NAME: Final = 1000
-"""Letters of a name that is held against a pattern which looks around or back."""
+"""Maximum characters of a name that is matched with a pattern with look-around or back-references."""
 MAX_REASON: Final = 300
 MAX_VALUE_DEPTH: Final = 100
 """Nesting of a value: times the schemas that each part goes through, it must fit the native stack."""
@@ -55,18 +55,18 @@ _DRAFTS: Final = {
 
 
 def check_documents(documents: Documents) -> None:
-    """Refuse what its meta-schema refuses."""
+    """Raise `InvalidSchema` for a schema that its meta-schema rejects."""
     _check_document(documents.root, documents.draft, "")
     for name, document in documents.references.items():
         _check_document(document, draft_of(document), f"reference {name!r} ")
 
 
 class Validator:
-    """Judges values; made when a schema is parsed, so that a schema that can't be used is refused at once."""
+    """Validates values. Built when a schema is parsed, so that a schema that can't be used is rejected at once."""
 
     def __init__(self, documents: Documents) -> None:
         self.is_linear = True
-        """Whether every pattern takes little time, in proportion to the text that it is held against."""
+        """Whether the time of every pattern is proportional to the length of the text."""
         try:
             self._native = _native(documents, _LINEAR)
             return
@@ -99,7 +99,7 @@ def _native(documents: Documents, options: jsonschema_rs.RegexOptions | jsonsche
 
 
 def check_nesting(raw: bytes) -> None:
-    """Refuse JSON that is nested so deeply that judging it could overflow the stack."""
+    """Raise for JSON that is nested so deeply that validating it could overflow the stack."""
     if raw.count(b"[") + raw.count(b"{") <= MAX_VALUE_DEPTH:
         return
     depth = 0
@@ -168,7 +168,7 @@ def _never_fetch(uri: str, /) -> Any:
 
 
 def _with_bridge(document: object) -> Any:
-    """`#/$defs/a` also finds what stands under `definitions`, as Confluent's registry has it."""
+    """Copy `definitions` into `$defs`: `#/$defs/a` finds both, as in Confluent's registry."""
     if not isinstance(document, dict) or not isinstance(document.get("definitions"), dict):
         return document
     defs = document.get("$defs", {})

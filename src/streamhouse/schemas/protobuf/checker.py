@@ -83,7 +83,7 @@ class _MessageCheck:
             if start < 1 or end <= start or end > highest:
                 self._fail(f"{start} to {end - 1} is no range of field numbers")
             if start < last_end:
-                self._fail(f"{start} to {end - 1} lies in another range")
+                self._fail(f"{start} to {end - 1} overlaps another range")
             last_end = end
 
     def _check_fields(self) -> None:
@@ -159,7 +159,7 @@ def _check_reserved_names(source: Source, local: str, names: Sequence[str]) -> N
 
 def _check_number(source: Source, local: str, number: int) -> None:
     if not 1 <= number <= MAX_FIELD_NUMBER:
-        source.fail(f"a field's number lies in 1 to {MAX_FIELD_NUMBER}", local)
+        source.fail(f"a field's number must be from 1 to {MAX_FIELD_NUMBER}", local)
     if number in _RESERVED_NUMBERS:
         source.fail("numbers 19000 to 19999 belong to Protobuf itself", local)
 

@@ -104,7 +104,7 @@ class FieldReader:
         labelled = self._label(field)
         if cursor.is_next("map") and cursor.is_after_next("<"):
             if labelled or field.HasField("oneof_index") or field.HasField("extendee"):
-                cursor.fail("a map has no label and stands neither in a oneof nor in an extension")
+                cursor.fail("a map has no label and is allowed neither in a oneof nor in an extension")
             self._map(field)
             return
         in_oneof = field.HasField("oneof_index")
@@ -318,7 +318,7 @@ def _widen_extensions(message: DescriptorProto) -> None:
 
 
 def _add_presence_oneofs(message: DescriptorProto) -> None:
-    """Every `optional` field of proto3 stands in a oneof of its own, behind all others."""
+    """Give every `optional` field of proto3 a oneof of its own, after all other oneofs."""
     optional = [field for field in message.field if field.proto3_optional]
     if not optional:
         return

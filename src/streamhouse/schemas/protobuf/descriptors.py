@@ -16,7 +16,7 @@ from streamhouse.schemas.protobuf.lexer import Cursor
 IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 MAX_FULL_NAME: Final = 1_000
-"""Letters of a full name: every definition carries all names around it, so that long ones add up."""
+"""Maximum characters of a full name: each definition repeats the names around it, so long names add up."""
 
 SCALARS: Final["dict[str, FieldDescriptorProto.Type.ValueType]"] = {
     "double": FieldDescriptorProto.TYPE_DOUBLE,
@@ -56,23 +56,23 @@ INTEGER_RANGES: Final[dict[int, tuple[int, int]]] = {
 
 
 def join_names(scope: str, name: str) -> str:
-    """The full name of what stands in a scope; the outermost scope has no name."""
+    """The full name of a definition in a scope; the outermost scope has no name."""
     return f"{scope}.{name}" if scope and name else scope or name
 
 
 def json_name(name: str) -> str:
-    """What a field is called in JSON unless it says otherwise."""
+    """The default JSON name of a field."""
     first, *rest = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
 def map_entry_name(field: str) -> str:
-    """The message that stands behind a map field."""
+    """The entry message of a map field."""
     return "".join(part[:1].upper() + part[1:] for part in field.split("_")) + "Entry"
 
 
 def presence_oneof_name(field: str, taken: Container[str]) -> str:
-    """The oneof that stands behind an `optional` field of proto3."""
+    """The synthetic oneof of an `optional` field of proto3."""
     name = field if field.startswith("_") else f"_{field}"
     while name in taken:
         name = f"X{name}"
@@ -80,7 +80,7 @@ def presence_oneof_name(field: str, taken: Container[str]) -> str:
 
 
 MAX_REASON: Final = 400
-"""Letters of a complaint: some quote what they complain about, which may be a whole text."""
+"""Maximum characters of an error text: some quote their input, which may be a whole file."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -114,7 +114,7 @@ class Source:
         return f"{self.name}{local}"
 
     def fail(self, why: str, local: str) -> NoReturn:
-        """Refuse the file for what stands under this name."""
+        """Raise an error about the definition of this name."""
         raise InvalidSchema(why[:MAX_REASON], path=self.location(local)[:MAX_REASON])
 
 

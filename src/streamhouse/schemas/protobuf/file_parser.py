@@ -17,7 +17,7 @@ _EDITIONS: Final = {"2023": Edition.EDITION_2023}
 
 
 def read_text(text: str, *, name: str, where: str = "") -> Source:
-    """Read a text; `where` comes before line and column in complaints."""
+    """Parse a text; `where` precedes line and column in error texts."""
     cursor = Cursor(text, source=where)
     source = Source(file=FileDescriptorProto(name=name), cursor=cursor, name=where)
     _read_syntax(source, cursor)

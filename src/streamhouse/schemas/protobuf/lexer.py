@@ -15,7 +15,7 @@ MAX_TOKENS: Final = 300_000
 
 
 class Kind(Enum):
-    """What a token is."""
+    """The kind of a token."""
 
     NAME = "a name"
     INT = "an integer"
@@ -151,7 +151,7 @@ class Cursor:
         return "".join(parts)
 
     def integer(self, what: str, *, low: int, high: int) -> int:
-        """Take a number, perhaps with a minus, that lies in `[low, high]`."""
+        """Take a number, perhaps with a minus sign, within `[low, high]`."""
         start = self.token.start
         sign = -1 if low < 0 and self.accept("-") else 1
         if self.token.kind is not Kind.INT:
@@ -166,7 +166,7 @@ class Cursor:
         token = self.take()
         digits = token.text
         base = 16 if digits[:2] in ("0x", "0X") else 8 if digits[0] == "0" else 10
-        # Twenty-four letters hold any 64-bit number; more would cost time before it is refused.
+        # Twenty-four characters hold any 64-bit number; a longer one is rejected before it costs time.
         significant = digits[2 if base == 16 else 0 :].lstrip("0")
         if base == 8 and not set(digits) <= set("01234567"):
             self.fail("a number with a leading zero is octal: digits 0 to 7", at=token.start)
@@ -200,7 +200,7 @@ class Cursor:
 
 
 def unescaped(text: str) -> bytes:
-    """The bytes that a string with escapes stands for; `ValueError` says what is wrong with it."""
+    """The bytes of a string literal with its escapes resolved; raises `ValueError` with the reason."""
     try:
         raw = text.encode()
     except UnicodeEncodeError:

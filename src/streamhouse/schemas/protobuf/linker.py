@@ -30,7 +30,7 @@ from streamhouse.schemas.protobuf.lexer import c_escaped, unescaped
 from streamhouse.schemas.protobuf.option_parser import float_text
 
 Symbol: TypeAlias = DescriptorProto | EnumDescriptorProto | FieldDescriptorProto | ServiceDescriptorProto | str
-"""What a full name stands for. Packages, and what only takes a name away from others, are words."""
+"""What a full name refers to. Packages and names that are only reserved are strings."""
 Symbols: TypeAlias = dict[str, Symbol]
 
 MAX_DEFINITIONS: Final = 50_000
@@ -63,7 +63,7 @@ def walk_extensions(file: FileDescriptorProto) -> Iterator[tuple[str, FieldDescr
 
 
 def symbols_of(source: Source) -> Symbols:
-    """What a file defines; refuses a name that comes twice, and names that are none."""
+    """The definitions of a file; rejects duplicate and invalid names."""
     table = _Table(source)
     file = source.file
     for extension in file.extension:
@@ -235,15 +235,15 @@ class Linker:
             self.source.fail(f"{field.default_value[:80]!r} is no value of the enum {enum.name!r}", local)
 
     def _check_group(self, field: FieldDescriptorProto, full: str, scope: str) -> None:
-        """A group defines its message where it stands, and is called after it."""
+        """A group defines its message in place and is named after it."""
         around, _, name = full.rpartition(".")
         if around != join_names(self.source.file.package, scope) or name.lower() != field.name:
             self.source.fail(
-                "a group stands beside its message, and has its name in small letters", join_names(scope, field.name)
+                "a group is declared next to its message, and has its name in lower case", join_names(scope, field.name)
             )
 
     def _check_map(self, field: FieldDescriptorProto, entry: str, scope: str) -> None:
-        """A map's entry is named after the one field that may have it, which stands beside it."""
+        """A map's entry message is named after its one field, which is declared next to it."""
         beside = join_names(self.source.file.package, join_names(scope, map_entry_name(field.name)))
         repeated = field.label == FieldDescriptorProto.LABEL_REPEATED
         plain = field.type == FieldDescriptorProto.TYPE_MESSAGE and not field.HasField("extendee")

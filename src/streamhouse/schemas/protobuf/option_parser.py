@@ -41,7 +41,7 @@ def option_list(cursor: Cursor) -> Iterator[UninterpretedOption]:
 
 
 def field_options(cursor: Cursor, field: FieldDescriptorProto) -> None:
-    """What stands in brackets behind a field."""
+    """The options in brackets after a field."""
     if not cursor.accept("["):
         return
     while True:
@@ -173,7 +173,7 @@ def float_text(value: float, *, single: bool) -> str:
 
 
 def _as_single(value: float) -> float:
-    """What is left of a number in 32 bits."""
+    """A number rounded to a 32-bit float."""
     try:
         (single,) = _SINGLE.unpack(_SINGLE.pack(value))
     except OverflowError:

@@ -154,9 +154,9 @@ class _Setter:
             self.source.fail(f"option {name}: {error}", self.local)
 
     def _merge(self, message: Message, field: FieldDescriptor, option: UninterpretedOption, name: str) -> None:
-        """Add what stands in braces; written as a field of the message around it, so that maps need no other way."""
+        """Add a message in braces; encoded as a field of the enclosing message, so that maps need no special case."""
         if not option.HasField("aggregate_value"):
-            self.source.fail(f"option {name} is a message: its value stands in braces", self.local)
+            self.source.fail(f"option {name} is a message: its value must be in braces", self.local)
         kind = field.message_type
         assert kind is not None
         is_group = field.type == FieldDescriptor.TYPE_GROUP

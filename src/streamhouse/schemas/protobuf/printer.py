@@ -319,7 +319,7 @@ def _type(field: FieldDescriptorProto) -> str:
 
 
 def _special(field: FieldDescriptorProto) -> list[str]:
-    """What stands among a field's options and is none."""
+    """The entries among a field's options that are no options."""
     special = []
     if field.HasField("default_value"):
         value = field.default_value

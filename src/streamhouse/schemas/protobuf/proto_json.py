@@ -16,7 +16,7 @@ from streamhouse.errors import InvalidRecordValue
 from streamhouse.schemas.protobuf.proto_json_scalars import NULL_VALUE, into, into_key, kind_of, out, out_key
 
 MAX_VALUE_DEPTH: Final = 100
-"""Messages inside of messages in one record: what the native library allows as well."""
+"""Maximum nesting of messages in one record, the same as in the native library."""
 
 _OWN_FORM: Final = frozenset(
     f"google.protobuf.{name}"
@@ -31,12 +31,12 @@ _TAKES_NULL: Final = frozenset((NULL_VALUE, "google.protobuf.Value"))
 _LIBRARY_ERRORS: Final = (MessageError, ValueError, TypeError, OverflowError, RecursionError)
 
 Fill = Callable[[Any, Any, int], None]
-"""Puts a JSON value into a message (or one of its fields); the last argument is how deep this is."""
+"""Writes a JSON value into a message or one of its fields; the last argument is the depth."""
 Read = Callable[[Any], Any]
 
 
 class FieldError(Exception):
-    """A value that doesn't fit; the path grows on the way out."""
+    """A value that doesn't match its field; each caller prepends its part of the path."""
 
     def __init__(self, reason: str, *steps: str | int) -> None:
         super().__init__(reason)
@@ -52,7 +52,7 @@ class FieldError(Exception):
 
 
 class Forms:
-    """The plans of all message types of one schema; each is made when the first value of its type comes."""
+    """The plans of all message types of one schema; each is created with the first value of its type."""
 
     def __init__(self, pool: DescriptorPool) -> None:
         self.pool = pool
@@ -66,9 +66,9 @@ class Forms:
 
 
 class MessageForm:
-    """How one type of message is filled and read; the plan is made at the first of either.
+    """How one message type is encoded and decoded; the plan is computed on first use.
 
-    No sooner, because the types of fields have fields: a chain of them would be planned deeper than the stack goes.
+    Not earlier, because fields have message types with fields: a long chain of them would overflow the stack.
     """
 
     __slots__ = ("_by_name", "_fields", "_forms", "_message", "fill", "read")
@@ -95,7 +95,7 @@ class MessageForm:
             self.fill, self.read = _library_fill(forms.pool), _library_read(forms.pool)
             return
         fields = [_FieldForm(field, forms) for field in message.fields]
-        # Where the name of one field is the JSON name of another, JSON counts.
+        # If the name of one field is the JSON name of another, the JSON name wins.
         self._by_name = {form.name: form for form in fields} | {form.json_name: form for form in fields}
         self._fields = fields
         self.fill, self.read = self._fill, self._read
@@ -111,7 +111,7 @@ class MessageForm:
             if field is None:
                 raise FieldError(f"{self._message.full_name} has no such field", str(key)[:200])
             if key != field.json_name and field.json_name in value:
-                raise FieldError("the field is there under two names", key)
+                raise FieldError("the field is given under two names", key)
             if each is None and not field.takes_null:
                 continue
             if field.oneof is not None and chosen.setdefault(field.oneof, field.name) != field.name:
@@ -141,7 +141,7 @@ class _FieldForm:
         self.name, self.json_name = field.name, field.json_name
         self.has_presence = field.has_presence
         oneof = field.containing_oneof
-        # A oneof of one field is what stands behind `optional`, and excludes nothing.
+        # A oneof of one field is the synthetic one of `optional`, and excludes nothing.
         self.oneof = None if oneof is None or len(oneof.fields) == 1 else oneof.name
         kind = field.enum_type or field.message_type
         self.takes_null = kind is not None and kind.full_name in _TAKES_NULL and not field.is_repeated

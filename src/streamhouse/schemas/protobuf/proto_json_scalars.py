@@ -14,7 +14,7 @@ from streamhouse.schemas.protobuf.descriptors import INTEGER_RANGES
 Into: TypeAlias = Callable[[Any], Any]
 """JSON value -> what the message takes; raises `ValueError` with the reason."""
 Out: TypeAlias = Callable[[Any], Any]
-"""What the message has -> JSON value; raises `ValueError` with the reason."""
+"""Converts a field's value to JSON; raises `ValueError` with the reason."""
 
 _WIDE: Final = frozenset(
     (
@@ -28,7 +28,7 @@ _WIDE: Final = frozenset(
 _NO_NUMBERS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _SINGLE: Final = struct.Struct("<f")
 _MAX_SINGLE: Final = 3.4028235677973366e38
-"""What rounds to the largest number of 32 bits; above it is nothing but infinity."""
+"""The largest value that rounds to a finite 32-bit float; larger ones become infinity."""
 NULL_VALUE: Final = "google.protobuf.NullValue"
 
 
@@ -81,7 +81,7 @@ def out_key(field: FieldDescriptor) -> Out:
 
 
 def kind_of(value: object) -> str:
-    """What JSON calls a value's type."""
+    """The JSON type name of a value."""
     names = {dict: "an object", list: "an array", str: "a string", bool: "a bool", type(None): "null"}
     return names.get(type(value), "a number" if isinstance(value, int | float) else type(value).__name__)
 

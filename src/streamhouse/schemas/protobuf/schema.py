@@ -31,7 +31,7 @@ _FIRST: Final = (0,)
 
 
 class MessageCodec:
-    """One message of a schema: its class, its form in JSON, and what stands in front of its payloads."""
+    """One message of a schema: its class, its JSON mapping, and the prefix of its payloads."""
 
     __slots__ = ("_class", "_form", "_name", "prefix")
 
@@ -76,7 +76,7 @@ def _check_required(message: Any) -> None:
 
 
 def indexes_of(message: Descriptor) -> list[int]:
-    """Where a message stands in its file: its place among its siblings, and those of the messages around it."""
+    """The path of a message in its file: its index among its siblings, and those of the enclosing messages."""
     indexes: list[int] = []
     current: Descriptor | None = message
     while current is not None:
@@ -152,7 +152,7 @@ def parse(text: str, references: References) -> "ProtobufSchema":
 
 
 def _check_text(schema: "ProtobufSchema", references: References) -> None:
-    """What is kept of a descriptor is its text: one that no text can say is refused while its owner is there."""
+    """Only the text of a descriptor is stored, so one that can't be expressed as text is rejected at registration."""
     try:
         again = link_files(schema.text, references)
     except InvalidSchema as error:
@@ -192,7 +192,7 @@ class ProtobufSchema(ParsedSchema):
         return printer.text()
 
     def serialized(self) -> str:
-        """The file descriptor in base64: what `format=serialized` asks for."""
+        """The file descriptor in base64: as `format=serialized` returns it."""
         return base64.b64encode(self.files.main.SerializeToString(deterministic=True)).decode()
 
     def incompatibilities(self, older: ParsedSchema) -> list[Incompatibility]:
@@ -238,7 +238,7 @@ class ProtobufSchema(ParsedSchema):
 
     @cached_property
     def _home(self) -> FileDescriptor:
-        """The file whose messages records are: a file that only passes on another one stands for it."""
+        """The file whose messages are records; a file that only re-exports another one is replaced by that one."""
         own, main = self._descriptor, self.files.main
         only_passes_on = len(main.dependency) == 1 and len(main.public_dependency) == 1
         if not own.message_types_by_name and not own.enum_types_by_name and only_passes_on:

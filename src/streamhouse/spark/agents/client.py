@@ -61,7 +61,7 @@ class RunLocation(msgspec.Struct, frozen=True):
 
 
 class AbortedRow(msgspec.Struct, frozen=True):
-    """An aborted transaction; its marker stands at `last_offset`."""
+    """An aborted transaction; its marker is at `last_offset`."""
 
     producer_id: int
     first_offset: int

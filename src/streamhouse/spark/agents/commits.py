@@ -33,7 +33,7 @@ MAX_WAIT_S: Final = 5.0
 REQUEST_TIMEOUT_S: Final = 60.0
 """Longer than agents retry a commit themselves (`placing.timeout_s`)."""
 FRESH_S: Final = 10.0
-"""How long the settings of a topic are cached, for quick micro-batches. A stale one does no harm: agents check a commit
+"""How long the settings of a topic are cached, for short micro-batches. A stale value is safe: agents check a commit
 against the topic's current settings."""
 STORE_FRESH_S: Final = 300.0
 MAX_FRESH: Final = 1000

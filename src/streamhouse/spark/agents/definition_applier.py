@@ -53,7 +53,7 @@ class FileDiagnostic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one definition: created, changed, unchanged, restarted, deleted, absent, refused."""
+    """The outcome of one definition: created, changed, unchanged, restarted, deleted, absent, refused."""
 
     what: str
     name: str

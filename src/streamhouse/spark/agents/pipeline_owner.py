@@ -1,10 +1,10 @@
-"""Pipeline owner: asks agents before a commit whether the pipeline is still this runner's.
+"""Pipeline owner: checks with agents before a commit that the pipeline still belongs to this runner.
 
 Data path   a target that agents don't write -> **OwnerCheck** -> an agent's HTTP listener
 Owns        what makes a commit come too late: the pipeline was dropped, was started over, or has another owner
 Leaves      rejecting commits that start before a new owner's epoch is in the target to the target
 
-Where nobody takes over a dropped pipeline, no epoch is written to its target: only agents know that it is gone.
+If no supervisor takes over a dropped pipeline, no epoch is written to its target: only agents know that it is gone.
 """
 
 from dataclasses import dataclass

@@ -21,12 +21,12 @@ Make = Callable[[NodeColumn, int], pa.Array]
 
 
 class NotVectorizable(Exception):
-    """A type that has no quick way: it is read record by record."""
+    """A type that can't be vectorised: it is decoded record by record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is read, and what is made of it."""
+    """The schema node to decode, and the function that builds its Arrow array."""
 
     node: Node
     array: Make
@@ -71,7 +71,7 @@ def booleans(column: NodeColumn, rows: int) -> pa.Array:
 
 
 def texts(kind: pa.DataType) -> Make:
-    """Bytes, or texts, which are judged when all columns are there."""
+    """Bytes, or texts, which are checked for UTF-8 when all columns are complete."""
 
     def make(column: NodeColumn, rows: int) -> pa.Array:
         buffers = [validity(column), pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
@@ -165,7 +165,7 @@ def timestamps(kind: pa.DataType) -> Make:
         if len(whole) and (whole.min() < -62_135_596_800 or whole.max() > 253_402_300_799):
             raise OverflowError("a time is too far away")
         if len(part) and (part.min() < 0 or part.max() > 999_999_999):
-            raise OverflowError("a second has no so many nanoseconds")
+            raise OverflowError("nanoseconds are out of range")
         data = pa.py_buffer(whole * 1_000_000 + part // 1000)
         return pa.Array.from_buffers(kind, column.entries, [validity(column), data], column.nulls)
 

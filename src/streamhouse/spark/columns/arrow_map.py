@@ -13,7 +13,7 @@ Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def map_in_arrow(frame: DataFrame, task: Task, schema: str) -> DataFrame:
-    """What the task yields for the batches of each partition, as columns of the schema."""
+    """The batches that the task yields for each partition, as columns of the schema."""
     names = list(frame.columns)
 
     def named(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

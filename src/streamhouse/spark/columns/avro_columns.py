@@ -81,7 +81,7 @@ def _fields(record: Record, depth: int) -> list[Field]:
 
 
 def _column_type(kind: AvroType, depth: int) -> ColumnType:
-    if depth > MAX_DEPTH:  # a type that lies in itself ends here, too
+    if depth > MAX_DEPTH:  # a recursive type ends here, too
         return JSON_TEXT
     if isinstance(kind, Record):
         return struct_of(_fields(kind, depth))

@@ -26,7 +26,7 @@ from streamhouse.model.identifiers import quote_if_needed
 from streamhouse.schemas.json_schema import JsonSchema
 
 MAX_DEPTH: Final = 20
-"""Structs inside of structs; what lies deeper is JSON text."""
+"""Maximum nesting of structs; deeper values are JSON text."""
 
 Convert = Callable[[Any], Any]
 
@@ -37,7 +37,7 @@ class ColumnType(NamedTuple):
     spark: DataType
     convert: Convert | None = None
     has_text: bool = False
-    """Whether JSON text stands here or inside, for what Spark has no type for."""
+    """Whether this type or one inside it is JSON text, because Spark has no type for it."""
 
     def value(self, value: Any) -> Any:
         return value if value is None or self.convert is None else self.convert(value)
@@ -82,7 +82,7 @@ def struct_of(fields: Sequence[Field]) -> ColumnType:
 
 
 def field_value(field: Field, value: Any) -> Any:
-    """What a decoded record, or an object in one, has for a column."""
+    """The value of a column in a decoded record, or in an object of one."""
     return field.kind.value(value.get(field.key, field.default))
 
 
@@ -154,7 +154,7 @@ def _type(node: Mapping[str, Any]) -> str | None:
 
 
 def _resolved(node: Any, root: Any, depth: int) -> Any:
-    """What a reference within the same text means; other ones are not followed."""
+    """The target of a reference within the same document; others are not followed."""
     for _ in range(MAX_DEPTH):
         reference = node.get("$ref") if isinstance(node, Mapping) else None
         if not isinstance(reference, str):

@@ -102,5 +102,5 @@ def _one(field: FieldDescriptor, depth: int) -> ColumnType:
         return _SCALARS[field.type]
     if message.full_name in _OWN_FORM:
         return _OWN_FORM[message.full_name]
-    # A message that lies in itself ends here, too.
+    # A recursive message ends here, too.
     return JSON_TEXT if depth > MAX_DEPTH else struct_of(_fields(message, depth))

@@ -135,7 +135,7 @@ class Framed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """The columns of a read; quick ways are made when the first record of a schema comes."""
+    """The columns of a read; a vectorised decoder is created with the first record of a schema."""
 
     columns: pa.Schema
     fields: Sequence[Field]
@@ -172,7 +172,7 @@ class Decoder:
         which: Numbers,
         first: int,
     ) -> Iterator[list[pa.Array]]:
-        """The columns of one schema's rows, the others null; then of those, if any, that aren't read quickly."""
+        """The columns of one schema's rows, the others null; then of those that aren't vectorised, if any."""
         try:
             writer = writer_schema(self.address, schema_id)
         except UnknownSchema as error:
@@ -243,7 +243,7 @@ def rows_of(chosen: Any) -> list[int]:
 
 
 def framing_of(values: Binary) -> Framed:
-    """What stands in front of each value, seen for all of them at once."""
+    """The prefixes of all values, decoded at once."""
     rows = values.rows
     is_value = np.ones(rows, dtype=np.bool_)
     if values.validity is not None:

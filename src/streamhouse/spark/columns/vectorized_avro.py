@@ -1,4 +1,4 @@
-"""Quick Avro: the plan by which payloads of one Avro schema become the columns of another one.
+"""Vectorised Avro: the plan by which payloads of one Avro schema become the columns of another one.
 
 Data path   writer's and reader's schema -> **avro_plan** -> `format.payload_decoder` -> `arrow_builders`
 Owns        which types go into which columns without an object per record
@@ -54,7 +54,7 @@ _UNITS: Final = {"millis": (1000, 1), "micros": (1, 1), "nanos": (1, 1000)}
 
 
 def avro_plan(writer: AvroType, reader: AvroType, columns: pa.Schema) -> RowPlan:
-    """What is read of each record, and the columns; raises `NotVectorizable`."""
+    """The fields to decode of each record, and the columns; raises `NotVectorizable`."""
     if not isinstance(writer, Record) or not isinstance(reader, Record):
         raise NotVectorizable
     shape = shape_of(writer)
@@ -109,7 +109,7 @@ def _plan(writer: AvroType, reader: AvroType, kind: pa.DataType) -> Plan:
 
 
 def _single(reader: AvroType) -> AvroType:
-    """What a column holds besides null."""
+    """The type of a column's values that are not null."""
     if not isinstance(reader, Union):
         return reader
     others = [branch for branch in reader.branches if branch.kind != "null"]

@@ -27,7 +27,7 @@ from streamhouse.spark.columns.vectorized_avro import avro_plan
 from streamhouse.spark.columns.vectorized_protobuf import protobuf_plan
 
 FEW_ROWS: Final = 16
-"""So many rows, of which one is odd, are read one by one."""
+"""Batches of at most this many rows are decoded row by row if one of them can't be vectorised."""
 
 VectorizedDecoder = Callable[[Binary, bytearray], list[pa.Array]]
 """Reads the rows whose state is `IS_READ`; the others, and those that it marks `IS_UNREADABLE`, are null."""
@@ -38,7 +38,7 @@ _ODD: Final = (pa.ArrowException, OverflowError, ValueError)
 def vectorized_decoder(
     writer: ParsedSchema, reader: ParsedSchema, columns: pa.Schema, *, has_text: bool
 ) -> VectorizedDecoder | None:
-    """The quick way from one schema to the columns of another one; None where there is none.
+    """The vectorised decoder from one schema to the columns of another one; None if there is none.
 
     `has_text`: some column is JSON text of whatever a record has there.
     """

@@ -32,7 +32,7 @@ from streamhouse.spark.columns.arrow_builders import (
 )
 
 MAX_HEIGHT: Final = 20
-"""Messages inside of messages, as for columns; a message that lies in itself ends here."""
+"""Maximum nesting of messages, as for columns; a recursive message ends here."""
 TIMESTAMP: Final = "google.protobuf.Timestamp"
 _OWN_FORM: Final = "google.protobuf."
 
@@ -53,7 +53,7 @@ _UNSIGNED: Final = {_T.TYPE_UINT64: Op.P_INT64, _T.TYPE_FIXED64: Op.P_FIXED64}
 
 
 def protobuf_plan(writer: Descriptor, reader: Descriptor, columns: pa.Schema) -> RowPlan:
-    """What is read of each message, and the columns; raises `NotVectorizable`."""
+    """The fields to decode of each message, and the columns; raises `NotVectorizable`."""
     plans, nodes = _fields(writer, reader, columns, 0)
     return RowPlan(Node(op=Op.MESSAGE, children=nodes), plans)
 

@@ -84,7 +84,7 @@ class TableConnector(Protocol):
         ...
 
     def read_stream(self, spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
-        """The table's rows from `reading.starting` on, for ever."""
+        """The table's rows from `reading.starting` on, without an end."""
         ...
 
     def write_stream(self, frame: DataFrame, table: Table, writing: WriteContext) -> DataStreamWriter:

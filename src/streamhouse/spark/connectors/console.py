@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 MAX_ROWS: Final = 20
 MAX_WIDTH: Final = 40
-"""Of a column, in characters."""
+"""Width of a column, in characters."""
 
 
 def read(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:

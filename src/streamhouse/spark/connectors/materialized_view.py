@@ -112,8 +112,8 @@ def _versioned(frame: DataFrame, rows: Rows, *, key: Column, row: Column) -> Dat
 
 
 def _newest_in_partitions(frame: DataFrame) -> DataFrame:
-    """Of each key the row with the greatest offset in each of its partitions; its time is the latest there. Rows whose
-    key decides no partition stay the newest by time."""
+    """For each key, the row with the greatest offset in each of its partitions; its time is the latest there. Rows
+    whose key decides no partition stay the newest by time."""
     first = F.col(ORDER)[0]
     frame = frame.withColumn(_LOG, F.when(F.col(_BY_OFFSET), first.getField("partition")))
     offset = F.when(F.col(_BY_OFFSET), first.getField("offset"))
@@ -280,7 +280,7 @@ log = logging.getLogger(__name__)
 
 PART_ROWS: Final = 5000
 PART_BYTES: Final = 4 * 1024 * 1024
-"""Of one part; agents take twice as much."""
+"""Maximum size of one part; agents accept twice as much."""
 PAGE_ROWS: Final = 1000
 TEXT: Final = "row"
 
@@ -410,7 +410,7 @@ def needs_versions(frame: DataFrame, key: Sequence[str]) -> bool:
 def _batch_writer(
     frame: DataFrame, table: Table, writing: WriteContext, *, mode: str
 ) -> tuple["ViewBatchWriter", DataFrame]:
-    """What is done with each micro-batch, and the frame that these are of."""
+    """The function for each micro-batch, and the frame of the stream."""
     key = _key(frame, table, writing)
     columns = tuple((each.name, type_text(each.dataType)) for each in frame.schema.fields)
     is_unique = key_of(frame) is not None
@@ -439,7 +439,7 @@ def _batch_writer(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewBatchWriter:
-    """What is done with each micro-batch."""
+    """The function for each micro-batch."""
 
     name: str
     writing: WriteContext

@@ -19,7 +19,7 @@ from streamhouse.model.identifiers import quote_identifier
 from streamhouse.spark.runtime.jvm import id_of, kind_of, scala_seq
 
 VERSION: Final = "_sh_version"
-"""A struct of a record's time in microseconds, its partition, its offset, and a number that stands for its topic."""
+"""A struct of a record's time in microseconds, its partition, its offset, and the number of its topic."""
 _TYPE: Final = "STRUCT<time: BIGINT, partition: INT, offset: BIGINT, topic: BIGINT>"
 _TRANSPARENT: Final = (
     *("SubqueryAlias", "Filter", "Sort", "GlobalLimit", "LocalLimit", "Offset", "Sample", "Window", "Generate"),
@@ -138,7 +138,7 @@ class _Rewriter:
         return self._plans.Project(self._seq([*listed, *more]), below)
 
     def _expand(self, node: Any, below: Any) -> Any:
-        """Of UNPIVOT: several rows of one, each by a projection of its own."""
+        """The versions of UNPIVOT: several rows for one, each by a projection of its own."""
         versions = self.versions_in(below)
         projections = [self._seq([*scala_seq(each), *versions]) for each in scala_seq(node.projections())]
         output = self._seq([*scala_seq(node.output()), *versions])
@@ -157,7 +157,7 @@ class _Rewriter:
         return made
 
     def _distinct(self, left: Any, right: Any) -> list[Any]:
-        """Of a stream that is joined with itself both versions would be the same column."""
+        """A stream that is joined with itself would have both versions in the same column."""
         known = {id_of(each) for each in self.versions_in(left)}
         if known.isdisjoint(id_of(each) for each in self.versions_in(right)):
             return [left, right]

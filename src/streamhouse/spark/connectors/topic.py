@@ -47,11 +47,11 @@ METADATA_COLUMNS: Final[Mapping[str, str]] = {
     "_headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
     "_deleted": "BOOLEAN",
 }
-"""What is known of every record, besides its value; `_deleted`: that it has none, and so ends its key."""
+"""The metadata columns of every record. `_deleted`: the record has no value, and so deletes its key."""
 DELETED: Final = "_deleted"
 ERROR: Final = "_sh_error"
 VALUE: Final = "_sh_value"
-"""Of rows that can't be decoded; no record has a field of such a name."""
+"""The column of rows that can't be decoded; no record has a field of this name."""
 NOT_JSON: Final = "the value is not JSON"
 OTHER_JSON: Final = "the value is JSON, but not an object with columns of these types"
 
@@ -75,7 +75,7 @@ def read(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
 
 
 def read_stream(spark: SparkSession, table: Table, reading: ReadContext) -> DataFrame:
-    """The records from `reading.starting` on, for ever."""
+    """The records from `reading.starting` on, without an end."""
     reader = _reader(spark.readStream.format("streamhouse"), table, reading)
     if reading.max_records_per_trigger is not None:
         reader = reader.option("maxRecordsPerTrigger", str(reading.max_records_per_trigger))

@@ -79,7 +79,7 @@ def partition_columns(frame: DataFrame, key: Sequence[str]) -> tuple[str, ...]:
 
 
 def changing_key_of(frame: DataFrame) -> tuple[str, ...] | None:
-    """All columns whose values a row of the outermost aggregate has for ever; None where there is no aggregate."""
+    """All columns whose values a row of the outermost aggregate keeps; None where there is no aggregate."""
     plan = analyzed_plan(frame)
     node, columns = _outermost(plan)
     kind = kind_of(node)

@@ -33,7 +33,7 @@ from streamhouse.spark.runtime.jvm import (
 from streamhouse.sql.options import ON_ARRIVAL
 
 RECOMPUTE: Final = "name its tables without STREAM, then all of it is computed anew when they change"
-"""What always works: such a view is the batch query."""
+"""A fallback for all queries: the view is computed as a batch query."""
 _SAME_ROWS: Final = (
     *("Project", "SubqueryAlias", "ResolvedHint", "EventTimeWatermark", "UpdateEventTimeWatermarkColumn"),
     *("Repartition", "RepartitionByExpression", "RebalancePartitions", "WithCTE", "CTERelationRef"),
@@ -44,7 +44,7 @@ _BY_ROW: Final = ("Filter", "Generate", "Expand", "LateralJoin")
 """None, one or several rows of the result for each row of the input, whatever the others are."""
 _ORDERED: Final = ("Sort", "GlobalLimit", "LocalLimit", "Offset")
 _SOURCES: Final = ("View", "StreamingRelation", "StreamingRelationV2", "LogicalRDD", "StreamingDataSourceV2Relation")
-"""A View is how a name of a query stands for its table; what it is made of hands records on, each by itself."""
+"""Whether a view only passes records on, one by one: Spark wraps each table name of a query in a View."""
 _INNER: Final = ("INNER", "CROSS", "LEFT SEMI")
 _TIMES: Final = ("CurrentTimestamp", "Now", "CurrentDate", "LocalTimestamp", "CurrentTime", "CurrentTimestampLike")
 _TO_MOMENTS: Final = ("Cast", "ParseToTimestamp", "ParseToDate")
@@ -124,7 +124,7 @@ def check_tables(streams: Sequence[str], tables: Sequence[str], lookup: str | No
 
 
 def _final(frame: DataFrame) -> str:
-    """What to do besides, if Spark can emit rows when they are final."""
+    """A further hint, if Spark can emit rows when they are final."""
     is_final = unsupported(frame, ("append",)) is None
     return "WITH (output = 'append') the view has rows once they are final; or " if is_final else ""
 
@@ -151,7 +151,7 @@ def _change(plan: Plan, node: Any) -> Change:
 
 
 def _replaced(change: Change) -> Change:
-    """Of an operator that can leave out a row when it changes."""
+    """The change of an operator that can leave out a row when the row changes."""
     return Change.ADDED if change is Change.ADDED else Change.REPLACED
 
 
@@ -173,7 +173,7 @@ def _is_sorted(plan: Plan, node: Any) -> bool:
 
 
 def _aggregated(plan: Plan, node: Any) -> Change:
-    """Of rows that are only added; those that change would be counted again and again."""
+    """The change of an aggregate. Its input rows must not change: each version of a row would be counted."""
     if _change(plan, plan.inputs(node)[0]) is Change.ADDED:
         _check_times(plan, node)
         return Change.CHANGED
@@ -285,7 +285,7 @@ def _check_expressions(plan: Plan, jvm: Any) -> None:
         if kind == "ArraySort" and _sorts_rows(expression) and not _has_default_order(jvm, expression):
             raise Rejected(
                 "array_sort keeps elements that its function holds to be equal in the order in which rows are read;"
-                " do=sort_array(collect_list(struct(at, id))), by all that tells elements apart"
+                " do=sort_array(collect_list(struct(at, id))), by everything in which elements differ"
             )
         if not expression.deterministic() and all(each.deterministic() for each in scala_seq(expression.children())):
             raise Rejected(f"{expression.prettyName()} is something else every time; do=leave it out, or {RECOMPUTE}")

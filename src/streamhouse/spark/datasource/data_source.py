@@ -92,7 +92,7 @@ def _latest(options: ReadOptions) -> "ReaderSchema":
 
 
 def _output(options: ReadOptions, schema: StructType) -> Any:
-    """What rows are to look like; raises `Misconfigured` for columns that records don't have."""
+    """The schema of the rows; raises `Misconfigured` for columns that records don't have."""
     output = _load("datasource.split_reader").OutputSchema
     if not options.typed:
         check_schema(schema)

@@ -51,7 +51,7 @@ EPOCH_PROPERTY: Final = "streaming.sql.batchId"
 
 @dataclass(frozen=True)
 class TaskCommit(WriterCommitMessage):
-    """What one task sends to the driver."""
+    """The commit message of one task for the driver."""
 
     identity: CommitId
     segments: tuple[SegmentRow, ...]
@@ -78,7 +78,7 @@ class WriteTarget:
         return WriteTarget(options=options, store=settings.store, target=target, max_runs=settings.max_commit_runs)
 
     def write(self, batches: Iterator[pa.RecordBatch], identity: CommitId) -> TaskCommit:
-        """What a task does."""
+        """Write the rows of one task."""
         prepare_worker_process()
         writer = SegmentWriter(
             self.options,
@@ -165,7 +165,7 @@ def _progress(options: WriteOptions, offsets: BatchOffsets | None) -> Any:
 
 
 def fitting_segments(options: WriteOptions, identity: CommitId, segments: Sequence[SegmentRow]) -> Sequence[SegmentRow]:
-    """The segments, or fewer that hold the same where agents wouldn't take so many runs in one commit."""
+    """The segments, or fewer that hold the same where agents would reject that many runs in one commit."""
     agents = commit_client(options.agents)
     settings = run_on_loop(agents.commit_settings(timeout_s=options.commit_timeout_s))
     runs = [run for segment in segments for run in segment.runs]

@@ -42,7 +42,7 @@ class TopicRows(NamedTuple):
 
 
 def check_schema(schema: StructType, *, topic: str | None) -> None:
-    """Raise `Misconfigured` where columns can't be records."""
+    """Raise `Misconfigured` if the columns can't be written as records."""
     types = {field.name: field.dataType for field in schema.fields}
     if VALUE not in types:
         raise Misconfigured(
@@ -83,13 +83,13 @@ _TYPES: Final[Mapping[str, tuple[Callable[[DataType], bool], str]]] = {
 
 
 def select_record_columns(batch: pa.RecordBatch, *, with_topic: bool) -> pa.RecordBatch:
-    """The columns that become part of records, or say where they go."""
+    """The columns that become part of records, or determine topic and partition."""
     names = [name for name in batch.schema.names if name in RECORD_COLUMNS and (with_topic or name != TOPIC)]
     return batch.select(names)
 
 
 def concat_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """The rows of all, one behind the other."""
+    """The rows of all batches, concatenated."""
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 

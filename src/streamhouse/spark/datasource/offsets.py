@@ -34,7 +34,7 @@ LogBounds: TypeAlias = Mapping[TopicPartition, PartitionPlan]
 AtTimes: TypeAlias = Mapping[TopicPartition, int | None]
 TopicIds: TypeAlias = Mapping[str, str]
 ReportDataLoss: TypeAlias = Callable[[str, str], None]
-"""What is missing, and what to do."""
+"""Called with the lost range and a hint."""
 
 OFFSETS: Final = "offsets"
 SINCE: Final = "since"

@@ -28,7 +28,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushedFilters:
-    """What may be left out: other partitions and topics, offsets and times outside [from, until). None: nothing."""
+    """The pushed-down filters: partitions, topics, and ranges [from, until) of offsets and times. None: no filter."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -38,7 +38,7 @@ class PushedFilters:
     until_ms: int | None = None
 
     def prune(self, spans: Iterable[OffsetRange]) -> list[OffsetRange]:
-        """What is left of ranges that have an end."""
+        """The parts of bounded ranges that the filters leave."""
         kept: list[OffsetRange] = []
         for span in spans:
             topic, number = span.partition

@@ -117,7 +117,7 @@ class StoreAccess(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What to read. Limits of a trigger are None where there is none."""
+    """The parsed read options. Limits of a trigger are None if not set."""
 
     agents: AgentAddress
     subscription: Subscription
@@ -127,7 +127,7 @@ class ReadOptions:
     max_records: int | None = None
     max_bytes: int | None = None
     min_records: int | None = None
-    """Of a trigger: less is left to the next one, for `max_delay_ms` at most."""
+    """Minimum records of a trigger: fewer wait for the next one, for `max_delay_ms` at most."""
     max_delay_ms: int = DEFAULT_TRIGGER_DELAY_MS
     min_partitions: int = 1
     max_split_records: int | None = None

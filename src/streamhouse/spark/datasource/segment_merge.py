@@ -29,7 +29,7 @@ from streamhouse.spark.datasource.write_options import CommitId
 from streamhouse.stores.objects.base import ObjectStore
 
 MAX_MERGED_BYTES: Final = 256 * 1024 * 1024
-"""Of segments that become one: the driver has them in memory."""
+"""Maximum size of segments that are merged: the driver has them in memory."""
 _MIN_MERGED_BYTES: Final = 16 * 1024 * 1024
 
 
@@ -49,7 +49,8 @@ Groups = Sequence[Sequence[SegmentPart]]
 
 
 def plan_merge(segments: Sequence[SegmentRow], *, max_runs: int, max_bytes: int = MAX_MERGED_BYTES) -> Groups:
-    """What is to be one segment each, no larger than need be. Raises `CommitRefused` where runs stay too many."""
+    """Groups of segments to merge into one each, as small as possible. Raises `CommitRefused` where runs stay too
+    many."""
     size = min(_MIN_MERGED_BYTES, max_bytes)
     while size <= max_bytes:
         groups: Groups = list(_neighbours(segments, size))
@@ -132,7 +133,7 @@ class _MergedRun:
 
 @dataclass(frozen=True, slots=True)
 class _StoredBytes:
-    """Parts of an object: what is read of them lies in one of them. Each is where it begins, and its bytes."""
+    """Parts of an object, each with its position and its bytes; every read is within one of them."""
 
     parts: Sequence[tuple[int, bytes]]
 

@@ -1,7 +1,7 @@
 """Where an executor gets bytes of segments: from the object store, or by URLs that agents sign.
 
 Data path   split_reader -> **segment_source** -> bucket or folder
-Owns        asking an agent to sign a read, and sending it; retries of both
+Owns        having an agent sign a read, and sending it; retries of both
 Leaves      requests with credentials to `stores.objects`, what is read to `split_reader`
 
 A signed URL holds for a short time and for one range of bytes, so each read has one of its own.

@@ -36,7 +36,8 @@ from streamhouse.spark.datasource.input_rows import (
 from streamhouse.spark.datasource.write_options import CommitId, WriteOptions
 
 COALESCE_BYTES: Final = 16 * 1024 * 1024
-"""Of Arrow's columns, encoded at once: enough for full batches of many partitions, little beside an object."""
+"""Size of Arrow columns that are encoded at once: enough for full batches of many partitions, small compared to an
+object."""
 
 Put = Callable[[str, EncodedSegment], "Future[None]"]
 """Begins to store an object."""
@@ -203,7 +204,7 @@ def check_rules(rows: pa.RecordBatch, target: TopicTarget, *, now_ms: int) -> No
         return
     earliest, latest = times
     if earliest < 0:
-        raise InvalidTimestamp(f"a time lies before 1970; topic={target.name} timestamp_ms={earliest}")
+        raise InvalidTimestamp(f"a timestamp is before 1970; topic={target.name} timestamp_ms={earliest}")
     if latest > now_ms + config.timestamp_after_max_ms:
         raise InvalidTimestamp(
             f"a time is too far ahead; topic={target.name} timestamp_ms={latest} setting=message.timestamp.after.max.ms"

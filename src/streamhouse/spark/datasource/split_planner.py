@@ -44,7 +44,7 @@ MIB: Final = 1024 * 1024
 MIN_SPLIT_BYTES: Final = 16 * MIB
 """Less than this is not worth a task of its own: Spark spends as much CPU on a task of nothing as on reading 2 to 6."""
 TARGET_SPLITS: Final = 8
-"""Of reads in between: enough for the cores of a small machine to end at the same time."""
+"""Target number of tasks of a medium-sized read: enough for the cores of a small machine to end at the same time."""
 TAIL_RECORD_BYTES: Final = 256
 """Assumed size of a record of the tail, if there is no run to estimate it from."""
 
@@ -66,7 +66,7 @@ class SegmentRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSplit:
-    """What one task reads, in this order."""
+    """The splits of one task, in read order."""
 
     store: str
     pieces: tuple[SegmentRange, ...]
@@ -100,7 +100,7 @@ def _record_bytes(runs: Sequence[RunLocation]) -> float:
 
 
 def count_splits(total_bytes: float, *, split_bytes: int, min_partitions: int) -> int:
-    """How many tasks are right for so many bytes."""
+    """The number of tasks for this many bytes."""
     least = min(MIN_SPLIT_BYTES, split_bytes)
     by_size = total_bytes / split_bytes
     by_cores = min(TARGET_SPLITS, total_bytes / least)
@@ -140,7 +140,7 @@ def _distribute(pieces: Iterable[SegmentRange], total: float, count: int) -> Ite
 
 
 def _small(share: SegmentRanges, most: int) -> Iterator[list[SegmentRange]]:
-    """As few even parts as have no more than so many offsets each."""
+    """The fewest even parts with at most this many offsets each."""
     offsets = sum(piece.end - piece.start for piece in share)
     parts = -(-offsets // most)
     return _distribute([replace(piece, weight=piece.end - piece.start) for piece in share], offsets, max(1, parts))

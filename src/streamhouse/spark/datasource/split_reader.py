@@ -90,7 +90,7 @@ class RangeRead:
 
     @property
     def shift(self) -> int:
-        """What an offset grows by from the object to the log."""
+        """The difference between an offset in the log and in the object."""
         return self.run.base - self.run.stored_base
 
 
@@ -260,7 +260,7 @@ def plan_range_reads(
 def grouped(
     blocks: Sequence[BlockEntry], limit_bytes: int, *, size: Callable[[BlockEntry], int]
 ) -> Iterator[list[BlockEntry]]:
-    """Blocks that lie behind each other, up to a size together; a larger one is alone."""
+    """Groups of adjacent blocks up to a total size; a larger block is alone."""
     group: list[BlockEntry] = []
     total = 0
     for block in blocks:

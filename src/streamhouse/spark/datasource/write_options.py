@@ -66,7 +66,7 @@ class WriteOptions:
     topic: str | None = None
     codec: Codec = Codec.LZ4
     batch_bytes: int = 256 * KIB
-    """Of a batch before compression: consumers fetch and decompress whole ones."""
+    """Size of a batch before compression: consumers fetch and decompress whole batches."""
     segment_bytes: int = 64 * MIB
     """A task's object is ended above this, and the next one begun."""
     commit_timeout_s: float = 120.0
@@ -80,9 +80,9 @@ class WriteOptions:
     progress: str | None = None
     """The same as JSON, if the writer has read it."""
     covers: str | None = None
-    """What the micro-batch covers, if the writer knows it: the same number with another one is refused."""
+    """The offsets that the micro-batch covers, if known: the same batch id with other offsets is rejected."""
     checkpoint: str | None = None
-    """Of a stream: what its micro-batches are made of stands there."""
+    """The checkpoint of a stream, which has the offsets of its micro-batches."""
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:

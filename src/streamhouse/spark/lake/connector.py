@@ -128,7 +128,7 @@ FENCE_TRIES: Final = 20
 ORPHANS_AFTER_MS: Final = 24 * 3600 * 1000
 """Age from which orphaned files are deleted: younger ones may belong to a micro-batch in progress."""
 SMALL_FILES: Final = 16
-"""So many files below half of the target size are merged into larger ones, up to MERGE_BYTES at a time."""
+"""Number of files below half of the target size that are merged into larger ones, up to MERGE_BYTES at a time."""
 MERGE_BYTES: Final = 1024 * 1024 * 1024
 SNAPSHOTS: Final = 10
 """The newest versions of a table that a pipeline's status has."""

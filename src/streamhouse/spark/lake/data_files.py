@@ -29,7 +29,7 @@ from streamhouse.spark.lake.table import DataFile, FilePlan, FileReader, NewData
 from streamhouse.spark.lake.table_options import file_system, within
 
 ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
-"""Of Arrow, gathered before it is written."""
+"""Bytes of Arrow data that are gathered before they are written."""
 MAX_OPEN: Final = 16
 COMPRESSION: Final = "zstd"
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"

@@ -350,7 +350,7 @@ def _json(value: Any) -> Any:
 
 
 def _may_have(action: Mapping[str, Any], bounds: KeyRange | None) -> bool:
-    """Whether a file may have values within bounds, as far as its statistics tell."""
+    """Whether a file may have values within bounds, by its statistics."""
     if bounds is None:
         return True
     least, greatest = action.get(f"min.{bounds.column}"), action.get(f"max.{bounds.column}")

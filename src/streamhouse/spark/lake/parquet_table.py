@@ -55,7 +55,7 @@ NOTES: Final = "_streamhouse"
 
 
 MAX_OWNERS: Final = 100
-"""Of how many owners a note says which micro-batches they have committed: the last ones."""
+"""Number of owners whose committed micro-batches a note lists: the most recent ones."""
 _OWNED: Final = re.compile(rf"{re.escape(PREFIX)}(.{{8}})-(\d{{8,}})-e(\d+)-")
 """The query, micro-batch and epoch in a file's name; files of earlier releases have no epoch."""
 
@@ -160,7 +160,7 @@ class ParquetLakeTable:
                 yield begins_of(Progress(query_id=query_id, batch_id=begun["batch"]))
 
     def _done(self) -> dict[str, Any]:
-        """What was last committed of each query, by the part of its id that names of files have."""
+        """The last commit of each query, by the part of its id that names of files have."""
         notes = ((query_id, self._read_note(f"done-{query_id}")) for query_id in self._queries("done-"))
         return {query_id[:8]: note for query_id, note in notes if note is not None}
 

@@ -38,7 +38,7 @@ _FRACTIONS: Final = (FloatType, DoubleType)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaChange:
-    """What a table must become. `added` and `widened` are columns with dots for fields of structs."""
+    """The required schema changes of a table. `added` and `widened` are columns with dots for fields of structs."""
 
     schema: StructType
     added: tuple[str, ...] = ()

@@ -219,7 +219,7 @@ class LakeTable(Protocol):
         ...
 
     def last_covers(self, progress: Progress) -> str | None:
-        """What the micro-batch of `last_batch` covers; None if the table doesn't have it."""
+        """The offsets that the micro-batch `last_batch` covers; None if the table doesn't have it."""
         ...
 
     def fence(self, progress: Progress) -> None:

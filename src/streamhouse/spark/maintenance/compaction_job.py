@@ -45,16 +45,17 @@ from streamhouse.spark.maintenance.segment_rewrite import IoStats
 T = TypeVar("T")
 
 SPLIT_BYTES: Final = 64 * 1024 * 1024
-"""Of runs whose keys one task reads."""
+"""Bytes of the runs whose keys one task reads."""
 MAX_OBSOLETE_MARKERS: Final = 10_000
-"""Of one request, as agents take them."""
+"""Maximum number of markers in one request, as agents accept them."""
 MAX_ROUNDS: Final = 30
-"""Of planning again because others rewrote the same runs."""
+"""Maximum number of plans of a pass: it plans again if other jobs rewrote the same runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult(JobResult):
-    """What a pass did. `up_to`: the offset up to which a partition is clean now, for those that had something new."""
+    """The result of a pass. `up_to`: the offset up to which a partition is clean now, for those that had something
+    new."""
 
     records: int = 0
     dropped_records: int = 0
@@ -268,7 +269,7 @@ def _runs(plan: MaintenancePlan) -> int:
 def in_order(
     act: Callable[[CompactionTask], T], works: Iterable[CompactionTask], *, at_once: int
 ) -> Iterator[tuple[CompactionTask, T]]:
-    """What `act` makes of works, in their order, with so many under way."""
+    """The results of `act` in the order of `works`, with a limit of concurrent calls."""
     under_way: deque[tuple[CompactionTask, Future[T]]] = deque()
     with ThreadPoolExecutor(at_once, thread_name_prefix="compacting") as threads:
         try:

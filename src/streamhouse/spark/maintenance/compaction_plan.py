@@ -27,9 +27,9 @@ from streamhouse.spark.maintenance.segment_rewrite import RewriteTask
 
 MIB: Final = 1024 * 1024
 GROUP_BYTES: Final = 64 * MIB
-"""Of runs that one task rewrites."""
+"""Bytes of the runs that one task rewrites."""
 GROUP_RECORDS: Final = 4_000_000
-"""And so many records, whose offsets it has in memory."""
+"""Maximum records of a task, whose offsets it keeps in memory."""
 MAX_RUNS: Final = 10_000
 """Runs that one object replaces: agents accept no more in one request."""
 
@@ -57,7 +57,7 @@ class CompactionPolicyRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompactionTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task rewrites, and by which terms; what the driver sends."""
+    """The runs that a task rewrites, and the compaction policy; sent by the driver."""
 
     work: RewriteTask
     terms: CompactionPolicyRow
@@ -104,7 +104,7 @@ def rewrite_tasks(
     now: JobTime,
     reached: Mapping[int, int],
 ) -> Iterator[CompactionTask]:
-    """What is left to rewrite: partition by partition, oldest first. `reached`: up to where it is done."""
+    """The remaining runs to rewrite: partition by partition, oldest first. `reached`: up to where it is done."""
     config = plan.config
     limits = merge_limits(config, at_least=1, below_bytes=0, max_bytes=GROUP_BYTES)
     for partition in sorted(plan.partitions, key=lambda each: each.partition):

@@ -30,7 +30,7 @@ Edges: TypeAlias = list[ProducerEdge]
 
 
 class MarkerScan:
-    """What one split has of transactions; fed with its position and its batches in order."""
+    """The transactions in one split; receives the position and the batches in order."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[int, int], tuple[int, bool]] = {}

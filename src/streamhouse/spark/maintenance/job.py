@@ -35,7 +35,8 @@ OnProgress = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """What a job did to a topic. `conflicts`: objects that came too late, because another job rewrote the runs."""
+    """The result of a job for a topic. `conflicts`: objects that came too late, because another job rewrote the
+    runs."""
 
     topic: str
     objects: int = 0

@@ -29,9 +29,9 @@ MIB: Final = 1024 * 1024
 MAX_RUNS: Final = 10_000
 """Runs that one object replaces: agents accept no more in one request."""
 MAX_RAW_BYTES: Final = 192 * MIB
-"""Of one object before compression, which a task has in memory."""
-MAX_TASKS_PER_ROUND: Final = 64
-"""Of one task, where they are small."""
+"""Maximum size of one object before compression, which a task has in memory."""
+MAX_MERGES_PER_TASK: Final = 64
+"""Maximum number of merges of one task, if they are small."""
 MAX_ROUNDS: Final = 12
 """Each round leaves less to do, or another job rewrites the same runs all the time."""
 
@@ -150,7 +150,7 @@ class _Merge:
 def merge_tasks(
     plan: MaintenancePlan, policy: MergePolicy, *, job: str, ends: Mapping[int, int] | None = None
 ) -> Iterator[RewriteTask]:
-    """What there is to merge, below the `ends` of partitions. Decides; touches nothing."""
+    """The runs to merge, below the `ends` of partitions; a pure function."""
     limits = merge_limits(
         plan.config, at_least=policy.at_least, below_bytes=policy.below_bytes, max_bytes=policy.target_bytes
     )
@@ -175,7 +175,7 @@ def pack_runs(works: Iterable[RewriteTask], target_bytes: int) -> Iterator[list[
     pack: list[RewriteTask] = []
     size = 0
     for work in sorted(works, key=lambda work: (work.runs[0].max_timestamp_ms, work.partition)):
-        if pack and (size + work.stored_bytes > target_bytes or len(pack) >= MAX_TASKS_PER_ROUND):
+        if pack and (size + work.stored_bytes > target_bytes or len(pack) >= MAX_MERGES_PER_TASK):
             yield pack
             pack, size = [], 0
         pack.append(work)
@@ -188,7 +188,7 @@ def pack_runs(works: Iterable[RewriteTask], target_bytes: int) -> Iterator[list[
 
 
 def merge_task(item: bytes) -> bytes:
-    """What Spark runs."""
+    """The task that Spark runs."""
     works = msgspec.json.decode(item, type=list[RewriteTask])
     handle = open_store(works[0].store)
     return msgspec.json.encode(handle.loop.run(merge_all(handle.store, works)))

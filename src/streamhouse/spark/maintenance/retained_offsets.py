@@ -7,7 +7,7 @@ Leaves      reading to `datasource.split_reader`, hashes to `format.compaction_k
 
 Spark spills what doesn't fit into its memory; a task of ours has a few MiB of blocks, or the offsets of one group. What
 is read here may be merged or compacted by others at the same time: a record that was the latest of its key up to an
-offset stays that for ever, whatever rewrites the runs around it.
+offset stays the same, whatever rewrites the runs around it.
 """
 
 from bisect import bisect_left, bisect_right
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
 RECORDS_PER_SHUFFLE: Final = 2_000_000
-"""Keys of so many records are counted by one task: some 100 MiB, and Spark spills where it has less."""
+"""Number of records whose keys one task counts: some 100 MiB, and Spark spills where it has less."""
 MAX_SHUFFLES: Final = 10_000
 LOOK_S: Final = 0.5
 """Between two looks at how far tasks are."""
@@ -41,7 +41,7 @@ KEYS: Final = "partition int, high long, low long, offset long"
 GROUPED: Final = "group int, offset long"
 PACKED: Final = "offsets binary"
 MARKER: Final = -1
-"""The other half of what stands for a marker."""
+"""The other half of the sort key of a marker."""
 _INT64: Final = np.dtype("<i8")
 
 
@@ -55,7 +55,7 @@ class OffsetGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanKeys:
-    """What a task of the first reading does: the keys of its split; pieces name the partition."""
+    """The task of the first pass: the keys of its split; pieces name the partition."""
 
     splits: Sequence[InputSplit]
     task: ReadTask

@@ -22,7 +22,7 @@ from streamhouse.spark.runtime.object_store import open_store
 from streamhouse.stores.objects.base import ObjectMissing, ObjectStore
 
 MAX_RAW_BYTES: Final = 192 * 1024 * 1024
-"""Of one object before compression, which a task has in memory; what is more becomes another object."""
+"""Maximum size of one object before compression, which a task has in memory; the rest becomes another object."""
 
 
 class CompactResult(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class CompactResult(msgspec.Struct, frozen=True):
 
 
 def compact_task(item: bytes, offsets: bytes) -> bytes:
-    """What Spark runs."""
+    """The task that Spark runs."""
     work = msgspec.json.decode(item, type=CompactionTask)
     handle = open_store(work.work.store)
     return msgspec.json.encode(handle.loop.run(run_compaction_task(handle.store, work, offsets)))

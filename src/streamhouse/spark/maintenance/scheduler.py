@@ -149,7 +149,7 @@ StatusCallback = Callable[[str, str], None]
 
 
 class Backlog(NamedTuple):
-    """What agents have left undone in a topic."""
+    """The maintenance work of a topic that agents have left to Spark."""
 
     small_runs: int
     small_bytes: int
@@ -157,7 +157,7 @@ class Backlog(NamedTuple):
 
 
 def backlog_of(plan: MaintenancePlan, *, now_ms: int) -> Backlog:
-    """What a job would work on. Decides; touches nothing."""
+    """The work of a job; a pure function."""
     works = list(merge_tasks(plan, BY_POLICY, job=""))
     runs, size = sum(len(work.runs) for work in works), sum(work.stored_bytes for work in works)
     return Backlog(runs, size, _dirty_bytes(plan, now_ms) if plan.config.compacts else 0)
@@ -261,7 +261,7 @@ class MaintenanceScheduler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPlan:
-    """What every job of a supervisor is started with."""
+    """The common arguments of all jobs of a supervisor."""
 
     agents: str
     log: Path

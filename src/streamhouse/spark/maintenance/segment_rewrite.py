@@ -31,7 +31,7 @@ from streamhouse.spark.runtime.object_store import prefetch
 from streamhouse.stores.objects.base import ObjectStore
 
 GET_BYTES: Final = 8 * 1024 * 1024
-"""Of one request, where ranges lie behind each other; a longer range is one request of its own."""
+"""Maximum size of one request for adjacent ranges; a longer range is one request of its own."""
 GAP_BYTES: Final = 128 * 1024
 """Between two ranges of an object: reading it costs less than another request."""
 GETS_AHEAD: Final = 8
@@ -111,7 +111,7 @@ class RunBytes:
 
 
 async def fetch(store: ObjectStore, rows: Iterable[RunRow]) -> RunBytes:
-    """Read runs and their indexes, those that lie close together in one request."""
+    """Read runs and their indexes, adjacent ones in one request."""
     ranges = ranges_of(rows)
 
     async def gets() -> AsyncIterator[Callable[[], Awaitable[bytes]]]:

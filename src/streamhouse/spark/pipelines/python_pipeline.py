@@ -59,7 +59,7 @@ def pipeline(*, into: str, name: str | None = None, **options: str | int) -> Cal
 
 
 class Tables:
-    """What a pipeline's function is given: `tables.stream("orders")`, `tables.table("products")`, `tables.sql(…)`."""
+    """The argument of a pipeline's function: `tables.stream("orders")`, `tables.table("products")`, `tables.sql(…)`."""
 
     def __init__(self, session: SparkSession, catalog: Catalog, reading: ReadContext) -> None:
         self.spark = session
@@ -70,7 +70,8 @@ class Tables:
         return f"<Tables read={[read.name for read in self.reads]}>"
 
     def stream(self, name: str, *columns: str) -> DataFrame:
-        """A table's rows for ever; with `columns` these only, those about a record (`_key`, `_timestamp`) among them.
+        """A table's rows, without an end; with `columns` these only, those about a record (`_key`, `_timestamp`) among
+        them.
 
         All columns are read that are not left out here: naming those that are needed saves work.
         """

@@ -316,7 +316,7 @@ def _check_query(folder: HadoopFolder, job: PipelineJob, shape: Shape) -> None:
 
 
 def rows_of(job: PipelineJob, frame: DataFrame) -> Rows | None:
-    """What decides the rows of a view besides its query; None for what is no view."""
+    """The options that determine the rows of a view besides its query; None if it is not a view."""
     if job.kind is not Kind.VIEW:
         return None
     try:

@@ -48,7 +48,7 @@ class LateRows:
         self._reported_at: float | None = None
 
     def line(self, late_rows: int, now: float) -> str | None:
-        """What to say of so many rows since the query began; None where nothing is new, or it is too soon."""
+        """The log line about these rows since the query started; None if nothing is new, or it is too early."""
         is_soon = self._reported_at is not None and now - self._reported_at < LATE_LINE_S
         if late_rows <= self._reported or is_soon:
             return None

@@ -17,12 +17,12 @@ from streamhouse.model.pipeline import GENERATION, Phase
 from streamhouse.spark.pipelines.runner_protocol import Ended, PipelineJob
 
 STOP_AT: Final = 0.6
-"""Of the lease's time: queries are stopped."""
+"""Fraction of the lease time after which queries are stopped."""
 KILL_AT: Final = 0.8
-"""Of the lease's time: processes are killed."""
+"""Fraction of the lease time after which processes are killed."""
 
 END_AT: Final = 0.9
-"""Of the lease's time: runners are killed by a process of their own, whatever their supervisor does."""
+"""Fraction of the lease time after which a watchdog process kills runners, whatever their supervisor does."""
 
 
 class LeaseStage(Enum):
@@ -56,7 +56,7 @@ class LeaseDeadline:
 
 
 MAX_LINES: Final = 100
-"""Of a pipeline's log that wait for a heartbeat; older ones are dropped."""
+"""Lines of a pipeline's log that wait for a heartbeat; older ones are dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

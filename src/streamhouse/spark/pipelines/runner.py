@@ -130,7 +130,7 @@ class OwnerLogins:
         return f"<OwnerLogins runs={sorted(self._written)}>"
 
     def login(self, run: int, token: str) -> AgentLogin | None:
-        """How a run logs in; None: agents ask nobody who he is."""
+        """How a run logs in; None: agents don't require a login."""
         if not token:
             return None
         self._write(run, token)
@@ -164,7 +164,7 @@ class OwnerLogins:
 
 
 class LogForwarder(logging.Handler):
-    """What is logged for a pipeline becomes a line of its own log."""
+    """Copies log records of a pipeline to the pipeline's own log."""
 
     def __init__(self, runner: Runner) -> None:
         super().__init__()

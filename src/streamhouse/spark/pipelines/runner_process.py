@@ -29,7 +29,7 @@ OnEvent = Callable[["RunnerProcess", Event], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerCommand:
-    """What every runner of a supervisor is started with."""
+    """The common arguments of all runners of a supervisor."""
 
     agents: str
     checkpoints: str
@@ -38,7 +38,7 @@ class RunnerCommand:
     conf: tuple[str, ...] = ()
     module: str = MODULE
     without: tuple[str, ...] = ()
-    """Variables of the environment that runners don't get: pipelines act as their owners, and as nobody else."""
+    """Variables of the environment that runners don't get: pipelines act only as their owners."""
 
     def command(self, name: str) -> list[str]:
         flags = ["--agents", self.agents, "--checkpoints", self.checkpoints, "--name", name]

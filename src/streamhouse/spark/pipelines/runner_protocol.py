@@ -43,9 +43,9 @@ class PipelineJob:
     late_rows: int = 0
     lineage: str = ""
     refusal: str = ""
-    """Why agents let nobody run it; empty: it may run."""
+    """Why it may not run; empty: it may run."""
     runs_as: str = ""
-    """The user with whose rights it reads and writes; empty: nobody logs in, or nobody owns it."""
+    """The user with whose rights it reads and writes; empty: there are no logins, or it has no owner."""
 
     @property
     def options(self) -> PipelineOptions:
@@ -104,7 +104,8 @@ def _frozen(value: Any) -> Any:
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start", tag_field="do"):
-    """`pipeline` is the JSON object of an agent's response. `token`: it runs as its owner; empty: nobody logs in."""
+    """`pipeline` is the JSON object of an agent's response. `token`: it runs as its owner; empty: there are no
+    logins."""
 
     run: int
     epoch: int

@@ -35,7 +35,7 @@ from streamhouse.spark.pipelines.topic_tables import TopicTableReconciler
 from streamhouse.spark.runtime.java import java_home
 
 REQUEST_TIMEOUT_S: Final = 4.0
-"""Of a heartbeat: several fit into a lease."""
+"""Timeout of a heartbeat: several fit into a lease."""
 TABLES_TIMEOUT_S: Final = 10.0
 DEFAULT_SLOTS: Final = 64
 OF_USERS: Final = tuple(name for name in VARIABLES if name.removeprefix("STREAMHOUSE_") not in ("CA", "CERT", "KEY"))
@@ -112,7 +112,7 @@ async def supervise(
 
 
 class _Beside(Protocol):
-    """What a supervisor does besides pipelines, until it is cancelled."""
+    """The supervisor's tasks besides pipelines, until it is cancelled."""
 
     async def run(self) -> None: ...
 

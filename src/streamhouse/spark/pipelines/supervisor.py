@@ -143,7 +143,7 @@ class Supervisor:
             await self._clock.sleep(MIN_HEARTBEAT_S)
 
     async def beat(self) -> None:
-        """Tell how everything is, and hear what to run."""
+        """Send a heartbeat with the status of all pipelines, and receive the assigned ones."""
         sent_at, lines = self._clock.monotonic(), {name: len(care.lines) for name, care in self._cares.items()}
         if (stage := self._lease.stage(sent_at)) is LeaseStage.KILL:
             self._let_go(stage)  # first: an expired lease may have another owner, and can't be renewed
@@ -170,12 +170,12 @@ class Supervisor:
         return {number: token for number, token in known.items() if token}
 
     def _token_for(self, job: PipelineJob) -> str:
-        """Of the user for whom this run was started; one that ends while somebody else has applied the pipeline keeps
+        """Of the user for whom this run was started; one that ends after another user has applied the pipeline keeps
         the token that it has."""
         return self._tokens.get((job.name, job.runs_as), "")
 
     def _running(self) -> list[dict[str, Any]]:
-        """What is ours or still runs here: whatever is left out is given to others."""
+        """The pipelines that this supervisor owns or still runs; agents assign all others to other supervisors."""
         now_ms = self._clock.now_ms()
         known = [
             {"name": name, "epoch": care.job.epoch, "status": care.status(now_ms), "events": list(care.lines)}

@@ -1,1 +1,1 @@
-"""What a SQL text means: names, columns, plans, and errors with line and column."""
+"""Analysis of SQL texts: names, columns, plans, and errors with line and column."""

@@ -66,7 +66,7 @@ def diagnostics_of(error: BaseException, file_text: str, select_start: int = 0) 
 
 
 def describe_error(error: PySparkException) -> tuple[str, str]:
-    """What Spark complains about, and what to do."""
+    """Spark's error, and what to do about it."""
     message = _message(error)
     condition = error.getCondition() or ""
     parameters: Mapping[str, str] = error.getMessageParameters() or {}
@@ -143,7 +143,7 @@ _ELSEWHERE: Final = {
     "CHANGES": "leave EMIT CHANGES out: FROM STREAM(topic) is enough",
     "PIPELINE": "a statement ends with ;",
 }
-"""What people write who know other systems, by the word at which Spark's grammar gives up."""
+"""Hints about syntax of other systems, by the word at which Spark's parser fails."""
 _Describe = Callable[[Mapping[str, str], str], tuple[str, str]]
 
 
@@ -204,7 +204,7 @@ def _aggregation(parameters: Mapping[str, str], message: str) -> tuple[str, str]
 
 def _subquery(parameters: Mapping[str, str], message: str) -> tuple[str, str]:
     return (
-        "a subquery for each row stands beside an aggregate",
+        "a correlated subquery is next to an aggregate",
         "JOIN (SELECT id, count(*) AS n … GROUP BY id) b ON a.id = b.id, and GROUP BY b.n;"
         " in a view WITH (lookup = 'on arrival')",
     )

@@ -88,7 +88,7 @@ def _pickled(value: Any) -> str:
 log = logging.getLogger(__name__)
 
 VERSION: Final = "1"
-"""Of the rendering: signatures of different versions can't be compared."""
+"""Version of the rendering: signatures of different versions can't be compared."""
 
 _LONG: Final = 120
 _MAX_LINE: Final = 160

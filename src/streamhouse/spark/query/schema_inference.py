@@ -33,7 +33,7 @@ from streamhouse.spark.connectors.topic import METADATA_COLUMNS
 
 MAX_COLUMNS: Final = 500
 MAX_DEPTH: Final = 10
-"""Objects inside of objects; what lies deeper is JSON text."""
+"""Maximum nesting of objects; deeper values are JSON text."""
 JSON_SHARE: Final = 0.5
 """More of a sample's values than this must be JSON objects for the topic to be one of JSON."""
 _LONG: Final = range(-(2**63), 2**63)
@@ -228,7 +228,8 @@ class AgentCatalogBackend:
 
 
 def _ends(bounds: PartitionPlan, share: int) -> Iterable[int]:
-    """Where samples of so many records begin: at the log's start, and before its end if they don't overlap."""
+    """The start offsets of samples of this many records: at the log's start, and before its end if they don't
+    overlap."""
     newest = max(bounds.log_start, bounds.end - share)
     return (newest, bounds.log_start) if newest >= bounds.log_start + share else (bounds.log_start,)
 

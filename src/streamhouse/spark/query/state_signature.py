@@ -31,7 +31,7 @@ _GAP: Final = re.compile(r"cast\(([\w ]+) as interval\)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """What decides the rows of a view besides its query: its key, and options of its definition."""
+    """The options that determine the rows of a view besides its query: its key, and options of its definition."""
 
     key: tuple[str, ...] = ()
     output: str | None = None

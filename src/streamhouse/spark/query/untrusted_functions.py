@@ -2,7 +2,7 @@
 
 Data path   untrusted_sql -> **untrusted_functions**
 Owns        a decision on each function of the Spark that is supported; one that isn't here is refused
-Leaves      what stands in their arguments to `untrusted_sql`
+Leaves      their arguments to `untrusted_sql`
 """
 
 from typing import Final
@@ -115,7 +115,7 @@ _OPTIONS: Final = """
     validatename valuetag wildcardcolname writenonasciicharacterascodepoint
 """
 OPTIONS: Final = frozenset(_OPTIONS.split())
-"""Of texts, in lower case: how these are read and written."""
+"""Options that say how texts are parsed and formatted, in lower case."""
 
 SCHEMA_ARGUMENT: Final = {"from_json": 1, "from_csv": 1, "from_xml": 1, "variant_get": 2, "try_variant_get": 2}
 """Functions whose schema is a text that is parsed when the query is analysed, and how many arguments stand before it.

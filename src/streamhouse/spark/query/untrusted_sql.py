@@ -5,11 +5,10 @@ Owns        the operators, commands and expressions that may stand in SQL from t
 Leaves      the lists of functions to `untrusted_functions`; tables and where their rows are to `resolver` and to the
             agents, which keep the definitions
 
-A statement is judged by the plan that Spark's own parser makes of it, before anything is analysed or run: each operator
-and expression of it, in subqueries, CTEs and behind EXPLAIN too, must be on a list, and so must the name of each
-function and of each option of one. What isn't known here is refused. All fields of all nodes are looked at
-(`ParsedTree`): Spark's own walks pass over some.
-"""
+A statement is checked by the plan that Spark's own parser makes of it, before anything is analysed or run: each
+operator and expression of it, in subqueries, CTEs and behind EXPLAIN too, must be on a list, and so must the name of
+each function and of each option of one. What isn't known here is refused. All fields of all nodes are looked at
+(`ParsedTree`): Spark's own walks pass over some."""
 
 import re
 from typing import Any, Final
@@ -45,7 +44,7 @@ but these letters. Spark's own default puts the variables and settings of its pr
 VARIABLE: Final = "${"
 """Refused in queries whatever the settings are: Spark's parser looks at those of the thread, not of the session."""
 UNTRUSTED_DATABASE: Final = "streamhouse_guests"
-"""Of Spark's own, without tables: names of callers who aren't trusted never mean what the worker's user made."""
+"""Spark's own database, without tables: names in untrusted queries never refer to tables of the worker's user."""
 
 DEFINITION_HINT: Final = (
     "leave it out: a pipeline or view is a query over tables and topics, with functions of their columns"
@@ -61,7 +60,7 @@ OPERATORS: Final = frozenset(
         *("UnresolvedTableValuedFunction", "UnresolvedTVFAliases", "UnresolvedWith", "Unpivot", "WithWindowDefinition"),
     )
 )
-"""Of queries: they read the tables that they name, and nothing else."""
+"""Relations allowed in queries: they read the tables that they name, and nothing else."""
 
 COMMANDS: Final = frozenset(
     (
@@ -94,7 +93,7 @@ EXPRESSIONS: Final = frozenset(
         *("WindowExpression", "WindowSpecDefinition"),
     )
 )
-"""What the parser makes of expressions: columns, literals, operators and calls, which are judged by their names."""
+"""What the parser makes of expressions: columns, literals, operators and calls, which are checked by name."""
 
 NAMING: Final = frozenset(("UnresolvedRelation", "UnresolvedTableOrView"))
 """Operators that name a table; one of ours has a name of one part."""
@@ -105,13 +104,13 @@ _TYPE: Final = re.compile(r"\s*[^\W\d]|\s*`")
 _UNKNOWN: Final = "it isn't known to compute from its arguments alone"
 _BUILTIN: Final = (("system", "builtin"), ("builtin",))
 _RUN_TIME_NAMES: Final = ("ExpressionWithUnresolvedIdentifier", "PlanWithUnresolvedIdentifier")
-"""What IDENTIFIER(…) of something that isn't a plain text becomes: a name that is known only when it runs."""
+"""The nodes of an IDENTIFIER(…) whose argument isn't a literal: a name that is known only when the query runs."""
 
 
 def check_untrusted(session: SparkSession, text: str) -> None:
     """Raise `StatementError` for what may not be run for this caller, and Spark's ParseException for what is no SQL."""
     if VARIABLE in text:
-        raise _rejection("${…} can't be used through agents: it stands for variables and settings of the process")
+        raise _rejection("${…} can't be used through agents: it inserts variables and settings of the process")
     plan = parse_plan(session, text)
     kind = kind_of(plan)
     if kind in WRAPPERS:

@@ -117,7 +117,7 @@ def _checked(
     line = position(text, statement.span[0])[0]
     kind, name = _KINDS[type(statement)], getattr(statement, "name", "")
     start = getattr(statement, "select_start", statement.span[0])
-    is_untrusted = is_untrusted or isinstance(statement, CreatePipeline | CreateView)  # supervisors trust nobody's
+    is_untrusted = is_untrusted or isinstance(statement, CreatePipeline | CreateView)  # supervisors trust no definition
     try:
         if is_untrusted and (query := _query_of(statement)) is not None:
             check_untrusted(spark, query)
@@ -142,7 +142,8 @@ def _checked(
 
 
 def _recomputing(problem: SqlDiagnostic) -> SqlDiagnostic:
-    """Of a view: with a table that changes in a subquery of a stream, its rows would depend on when they came."""
+    """Adapt an error to views: with a changing table in a stream's subquery, rows would depend on their arrival
+    times."""
     if problem.hint != STREAM_IN_SUBQUERY:
         return problem
     return replace(problem, hint=f"join the streams, or {RECOMPUTE}")
@@ -284,7 +285,7 @@ def _target_problems(
 def _target(
     known: OverlayCatalog, statement: CreatePipeline, columns: Iterable[Column], options: PipelineOptions
 ) -> Table:
-    """What later statements see of a target: its own definition, or the topic that it will be."""
+    """The target as later statements see it: its own definition, or the topic that it will be."""
     table = known.find_target(statement.target)
     if table is not None and (table.text is not None or table.connector is not Connector.TOPIC):
         return table

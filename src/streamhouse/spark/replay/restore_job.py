@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     from streamhouse.client.loop_thread import LoopThread
 
 SPLIT_BYTES: Final = 32 * 1024 * 1024
-"""Of compressed files, for a task."""
+"""Bytes of compressed files per task."""
 TIMES: Final = ("timestamp", "timestamp_ntz", "bigint")
 PARTITION: Final = "partition"
 KEPT: Final = ("key", "value", "timestamp", "headers", PARTITION)
-"""Of the columns of records; their old offsets are not kept."""
+"""Columns of records that are restored; their old offsets are not kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,12 +23,12 @@ from streamhouse.spark.replay.table_access import check_bucket, delta_access, lo
 
 Kind = Literal["parquet", "iceberg", "delta"]
 ROWS: Final = 64 * 1024
-"""Of a batch, at most: a task holds few of them at once."""
+"""Maximum rows of a batch: a task holds few of them at once."""
 HIVE: Final = "hive"
 
 
 class Reference(NamedTuple):
-    """What a task needs to open a source; `version` is empty until it was opened once."""
+    """The state with which a task opens a source; `version` is empty until it was opened once."""
 
     kind: Kind
     url: str
@@ -38,7 +38,7 @@ class Reference(NamedTuple):
 class Source(Protocol):
     @property
     def version(self) -> str:
-        """What it has now, so that it can be opened again as it is."""
+        """The current version, with which the same content can be opened again."""
         ...
 
     @property
@@ -55,7 +55,7 @@ class Source(Protocol):
 
 
 def find_kind(url: str) -> Kind:
-    """What lies at an address, by what is in the folder."""
+    """The kind of source at an address, by the files in the folder."""
     if url.endswith(".metadata.json"):
         return "iceberg"
     check_bucket(url)

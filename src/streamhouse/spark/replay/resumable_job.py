@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
 STEP_BYTES: Final = 2 * 1024**3
-"""Of stored bytes in a step: little to do again after a kill, much beside what a commit costs."""
+"""Stored bytes of a step: little to repeat after a kill, large compared to the cost of a commit."""
 MAX_STEPS: Final = 100_000
 POLL_S: Final = 0.5
 NAMESPACE: Final = uuid.UUID("7f0c6c7e-5a0b-4e0e-9c39-0d6c0f2f6a51")
@@ -50,7 +50,7 @@ WRITTEN: Final = "written binary"
 
 
 class JobState(msgspec.Struct, frozen=True):
-    """What is stored with each commit of a job: its spec, and what decides its steps."""
+    """The state that is stored with each commit of a job: its spec, and the options that determine its steps."""
 
     spec_digest: str = msgspec.field(name="asked")
     steps: int
@@ -62,7 +62,7 @@ class JobState(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    """What a job did. `resumed_at`: steps that an earlier run of the same job had done."""
+    """The result of a job. `resumed_at`: steps that an earlier run of the same job had done."""
 
     job: str
     topic: str
@@ -85,7 +85,7 @@ class Job:
         return f"<Job {self.job_id} query={self.query}>"
 
     async def remembered(self, agents: AgentClient) -> JobState | None:
-        """What an earlier run stored; None where there was none, or none that got so far."""
+        """The state that an earlier run stored; None if there is none."""
         response = await agents.send("GET", f"/v1/commits/{self.query}")
         if response.status == 404:
             return None
@@ -203,7 +203,7 @@ def _watched(frame: "DataFrame", group: str, share: _Share) -> "list[Row]":
 
 
 def _part_done(context: "SparkContext", group: str) -> float | None:
-    """Of a group's tasks; None where none is known yet."""
+    """The completed fraction of a group's tasks; None if no task is known yet."""
     tracker = context.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
     stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
@@ -232,7 +232,7 @@ def _first_line(error: PySparkException) -> str:
 
 
 def _last_line(error: PySparkException) -> str:
-    """Of a trace in Python: the error, and not where it was."""
+    """The error of a Python traceback, without the frames."""
     lines = [line.strip() for line in str(error).splitlines() if "Error" in line or line.startswith("streamhouse.")]
     return lines[-1] if lines else _first_line(error)
 

@@ -20,7 +20,7 @@ from streamhouse.model.replay import MAX_COVERS
 OFFSETS: Final = "offsets"
 SOURCES: Final = "sources"
 MAX_BYTES: Final = 512 * 1024
-"""Agents keep no more of it; a batch of so many partitions goes without."""
+"""Agents keep no more of it; a batch with more partitions is stored without."""
 LOG_OFFSET: Final = "logOffset"
 """The only field of offsets of Spark's file source: the number of its own list, in which the files are."""
 
@@ -36,7 +36,7 @@ class BatchOffsets(NamedTuple):
 
     @property
     def progress(self) -> dict[str, str] | None:
-        """What to store with a commit; None where it is too long."""
+        """The text to store with a commit; None if it is too long."""
         return {OFFSETS: self.text} if len(self.text.encode()) <= MAX_BYTES else None
 
 

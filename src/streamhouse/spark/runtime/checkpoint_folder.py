@@ -40,7 +40,7 @@ class Folder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastCommit:
-    """What is known of a query's life so far: its last commit to a topic, and whether it has run at all."""
+    """The history of a query: its last commit to a topic, and whether it has run at all."""
 
     epoch: int | None = None
     progress: Mapping[str, Any] | None = None
@@ -115,7 +115,7 @@ class HadoopFolder:
         return f"<HadoopFolder {self._root}>"
 
     def read(self, name: str) -> str | None:
-        """What was last written, also where a writer died while it replaced the file."""
+        """The last content, also if a writer died while it replaced the file."""
         text = read_text(self._spark, f"{self._root}/{name}")
         return read_text(self._spark, f"{self._root}/{_hidden(name, 'old')}") if text is None else text
 

@@ -65,7 +65,7 @@ class Java:
 
 
 def java_home(environ: Mapping[str, str] | None = None) -> Path:
-    """What JAVA_HOME must be for Spark; raises `Misconfigured` where there is no Java that will do."""
+    """JAVA_HOME for Spark; raises `Misconfigured` if there is no suitable Java."""
     environ = os.environ if environ is None else environ
     java = find_java(environ)
     return java.home if java.has_vectors else shim(java.home, cache_folder(environ))
@@ -147,7 +147,7 @@ def _query_java(executable: Path, source: str) -> Java | None:
 
 
 def _run(executable: Path, *arguments: str) -> str | None:
-    """What it prints, wherever it prints it; None if it doesn't work."""
+    """The output of a command on stdout or stderr; None if it fails."""
     try:
         done = subprocess.run(
             [executable, *arguments],

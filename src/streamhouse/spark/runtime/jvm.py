@@ -41,8 +41,8 @@ def id_of(attribute: Any) -> int:
 
 
 def parse_plan(session: SparkSession, text: str) -> Any:
-    """What Spark's parser makes of a text; nothing in it is looked up. Raises Spark's ParseException, and
-    `StatementError` for what only stands in scripts."""
+    """The unresolved plan of a text by Spark's parser. Raises Spark's ParseException, and
+    `StatementError` for statements that are allowed only in scripts."""
     try:
         return session._jsparkSession.sessionState().sqlParser().parsePlan(text)
     except Py4JJavaError as error:
@@ -97,7 +97,7 @@ class Plan:
 
     @cached_property
     def definitions(self) -> dict[int, Any]:
-        """The query of each name of a WITH, by its id, in whatever part of the plan the WITH stands."""
+        """The query of each name of a WITH, by its id, in whatever part of the plan the WITH is."""
         return {each.id(): each.child() for each in walk_everything(self.root) if kind_of(each) == "CTERelationDef"}
 
     def inputs(self, node: Any) -> list[Any]:
@@ -211,7 +211,7 @@ class ParsedTree:
 
 
 def without_alias(expression: Any) -> Any:
-    """What an alias names."""
+    """The expression without its aliases."""
     return without_alias(expression.child()) if kind_of(expression) == "Alias" else expression
 
 

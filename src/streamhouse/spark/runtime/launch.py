@@ -103,7 +103,7 @@ def explained_settings(agents: str | None = None) -> tuple[Setting, ...]:
 
 
 def spark_settings(agents: str | None = None) -> dict[str, str]:
-    """What to set in a Spark that reads and writes topics; `agents` are `host:port`, with commas between."""
+    """The Spark settings for reading and writing topics; `agents` are `host:port`, with commas between."""
     return {setting.name: setting.value for setting in explained_settings(agents)}
 
 

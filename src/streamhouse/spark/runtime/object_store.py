@@ -79,7 +79,7 @@ def _check_folder(url: str) -> None:
 
 
 async def prefetch(works: AsyncIterator[Callable[[], Awaitable[T]]], *, depth: int) -> AsyncIterator[T]:
-    """What works bring, in their order, with up to `depth` of them under way."""
+    """The results of calls in their order, with up to `depth` of them in flight."""
     under_way: deque[asyncio.Future[T]] = deque()
     try:
         async for work in works:

@@ -61,7 +61,7 @@ MODULES: Final[Mapping[str, Sequence[str]]] = {
 
 
 def python_for_spark() -> str:
-    """What Spark is to take for its Python: our script where this package was installed with one, else this Python."""
+    """The Python executable for Spark: this package's script if it was installed, else this Python."""
     for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
         if (folder / SCRIPT).is_file():
             return str(folder / SCRIPT)

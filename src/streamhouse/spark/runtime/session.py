@@ -40,7 +40,7 @@ def open_session(
 
 
 def _settings(agents: str | None, master: str | None, given: Mapping[str, str]) -> dict[str, str]:
-    """What to set. A JVM takes its environment when it starts, so that is set here, before it does."""
+    """The settings of the session. Also sets environment variables, which a JVM reads only when it starts."""
     if SUBMITTED in os.environ or SparkSession.getActiveSession() is not None:
         return dict(given)
     os.environ.update(spark_environment(os.environ, agents=agents, master=master or given.get(MASTER)))

@@ -71,7 +71,7 @@ def runtime_dir(agents: str, environ: Mapping[str, str] | None = None) -> "Runti
 
 
 def _login(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Who one is at the agents: a worker, which reads as the one who started it, serves nobody else."""
+    """The identity at the agents: a worker reads as the user who started it, and serves only that user."""
     credentials = Credentials.from_environment(environ)
     return tuple(credentials.headers.values())
 
@@ -102,7 +102,7 @@ def _private(folder: Path) -> Path:
 
 
 class RuntimeDir:
-    """What is in such a folder."""
+    """The files of a runtime folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -199,7 +199,7 @@ def reachable(host: str, agents: str) -> bool:
 async def register_worker(
     agents: AgentLogin, announcement: WorkerRegistration, *, busy: Callable[[], int], clock: Clock, ids: Ids
 ) -> None:
-    """Tell agents until cancelled, then that it is over."""
+    """Send heartbeats to agents until cancelled, then remove the registration."""
     path = f"/v1/sql/workers/{announcement.worker}"
     async with open_http(agents, timeout_s=REQUEST_TIMEOUT_S) as http:
         try:

@@ -126,7 +126,7 @@ class RunningQuery:
 class WorkerApp:
     """The routes and what they share. `token` is the user's, `agents_token` the agents'.
 
-    `needs_caller`: agents must say for whom they ask, and with what token of his.
+    `needs_caller`: agents must name the user for whom they send a query, with a token of that user.
     """
 
     def __init__(
@@ -391,7 +391,9 @@ class WorkerApp:
                 return _problem(401, "Unauthorized", "the token is missing or wrong")
             caller = _caller_of(request) if is_agent else None
             if caller is not None and self._needs_caller and not caller.token:
-                return _problem(403, "Forbidden", "the agent doesn't say for whom it asks; do=give agents the secret")
+                return _problem(
+                    403, "Forbidden", "the agent doesn't name the user of the query; do=give agents the secret"
+                )
             try:
                 response: Response = await route(request, caller)
             except ClientDisconnect:

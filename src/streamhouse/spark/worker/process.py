@@ -99,7 +99,7 @@ LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerPlan:
-    """What a worker is started with."""
+    """The arguments of a worker."""
 
     agents: str
     host: str = "127.0.0.1"
@@ -137,7 +137,7 @@ def run_worker(plan: WorkerPlan, *, on_ready: Callable[[Worker], None] | None = 
 
 
 def serve(given: Mapping[str, Any], *, on_ready: Callable[[Worker], None] | None = None) -> None:
-    """What `streamhouse sql serve` runs: a plan from its flags."""
+    """Run `streamhouse sql serve` with a plan from its flags."""
     limits = SqlLimits(**{key: given[key] for key in SqlLimits.__slots__ if key in given})
     plan = {key: given[key] for key in ("agents", "host", "port", "master")}
     logging.basicConfig(level=logging.WARNING, format=LOG_FORMAT)
@@ -271,7 +271,7 @@ def _stop(spark: SparkSession) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """What `starting` launches."""
+    """The entry point of the process that `starting` launches."""
     parser = argparse.ArgumentParser(prog="python -m streamhouse.spark.worker.process")
     parser.add_argument("--agents", required=True)
     parser.add_argument("--idle", type=float, default=SqlLimits().idle_s, help="seconds")

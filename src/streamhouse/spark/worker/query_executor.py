@@ -83,7 +83,7 @@ class SqlLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryCaller:
-    """Somebody for whom an agent asks. With the token the worker is that user at the agents; empty: nobody logs in."""
+    """The user for whom an agent sends a query. With the token the worker acts as that user; empty: no logins."""
 
     name: str = ""
     token: str = field(default="", repr=False)
@@ -178,7 +178,7 @@ class QueryExecutor:
         return self._agents if caller is None or not caller.token else as_caller(self._agents, token=caller.token)
 
     def _catalog_for(self, caller: QueryCaller | None) -> Catalog:
-        """What callers see differs, and may change from one query to the next: nothing is kept for those with a
+        """Callers see different tables, which may change from one query to the next: nothing is cached for those with a
         token."""
         return self._catalog if caller is None or not caller.token else Catalog(self._agents_for(caller))
 

@@ -73,7 +73,7 @@ class DataKeys:
 
     @property
     def key_id(self) -> str:
-        """Of the wrapping key of what is encrypted now; empty: nothing is."""
+        """The id of the current wrapping key; empty: nothing is encrypted."""
         return self._current.envelope.key_id if self._current is not None and self.settings.new_objects else ""
 
     def current(self) -> DataKey:

@@ -206,8 +206,9 @@ def view_of(row: Row) -> ViewState:
 
 
 _PLACE_DIGITS: Final = 400
-"""Of a row's place: rows are in the order of the first 200 bytes of their keys, then of their keys as JSON. An index of
-PostgreSQL has entries of 2,704 bytes at most, and this one has the key as JSON besides, which may have 2,000."""
+"""Hex digits of a row's sort key: rows are in the order of the first 200 bytes of their keys, then of their keys as
+JSON. An index of PostgreSQL has entries of 2,704 bytes at most, and this one has the key as JSON besides, which may
+have 2,000."""
 
 
 def view_row_list(rows: Mapping[str, ViewRow]) -> str:

@@ -192,7 +192,7 @@ def may_be_encrypted(key: str) -> bool:
 
 
 def is_encrypted(key: str, size_bytes: int) -> bool:
-    """Whether a new object is encrypted; seals are not, so that their size tells them apart."""
+    """Whether a new object is encrypted; seals are not, so that they are recognised by their size."""
     return may_be_encrypted(key) and not (key.startswith(WAL_PREFIX) and size_bytes == SEAL_BYTES)
 
 

@@ -138,7 +138,7 @@ class FolderFiles:
     def _make_directories(self, directory: Path) -> None:
         """The directory's entry, and those of all directories above it up to the root, are durable on return.
 
-        Also for directories that exist already: whoever made one may have died, or be about to sync it only now.
+        Also for directories that exist already: the process that created one may have died before it synced it.
         """
         if directory == self._root or directory in self._durable:
             return

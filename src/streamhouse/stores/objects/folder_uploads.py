@@ -62,7 +62,7 @@ def write_all(descriptor: int, body: Buffers) -> None:
     while first < len(waiting):
         written = os.writev(descriptor, waiting[first : first + _MAX_BUFFERS])
         if not written:
-            raise OSError(errno.EIO, "the system takes no more bytes")
+            raise OSError(errno.EIO, "the file system accepts no more bytes")
         first = _skip(waiting, first, written)
 
 

@@ -61,7 +61,7 @@ def _rest_at_exit() -> None:
     """Let Python wait a moment before it ends.
 
     A thread of the client that has just handed over an answer still needs Python's lock to come back from it. When
-    Python ends in between, it ends that thread, which aborts the process; nobody can ask the client whether it is done.
+    Python ends in between, it ends that thread, which aborts the process; the client doesn't show whether it is done.
     """
     atexit.register(threading.Event().wait, _REST_S)
 
@@ -122,7 +122,7 @@ def _s3_config(settings: StoreSettings, environ: Mapping[str, str], endpoint: st
 
 
 def _options(settings: StoreSettings, environ: Mapping[str, str], endpoint: str) -> "ClientConfig":
-    """The deadline of a call is ours (`RemoteObjectStore`); the client's own stands behind it and is longer."""
+    """The deadline of a call is ours (`RemoteObjectStore`); the client's own deadline is longer."""
     longest_s = settings.request_timeout_s + MAX_PUT_BYTES / settings.min_bytes_per_s
     return {
         "timeout": timedelta(seconds=longest_s),
@@ -133,7 +133,8 @@ def _options(settings: StoreSettings, environ: Mapping[str, str], endpoint: str)
 
 
 def _certificates(path: str) -> bytes:
-    """Of an authority, trusted besides those of the system. For any cloud, and instead: the client's SSL_CERT_FILE."""
+    """Certificates of an authority, trusted besides those of the system. For any cloud, and instead: the client's
+    SSL_CERT_FILE."""
     try:
         certificates, why = Path(path).read_bytes(), "it holds none in PEM"
     except OSError as error:

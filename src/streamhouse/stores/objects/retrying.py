@@ -6,7 +6,7 @@ Leaves      what counts as trouble to the bucket's module, longer patience to th
 
 A write that failed may have happened. When the next try finds the name taken, the object is read back: same length and
 same checksum is our own write, which succeeded; anything else is another writer's. Only after a failure of ours: a
-name that is taken at the first try is taken. What a store refuses until somebody acts is not asked again here.
+name that is taken at the first try is taken. Errors that need an operator are not retried here.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ class RetryingStore:
         return await self._retry(partial(self._inner.head, key))
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectMeta]:
-        """Goes on behind the last key that was seen; keys come in order, so none is missed or repeated."""
+        """A retry continues after the last key seen; keys are sorted, so none is missed or repeated."""
         budget = self._retry_budget()
         last = ""
         while True:
@@ -133,7 +133,8 @@ class RetryingStore:
                 raise
 
     async def _is_there(self, key: str, body: Buffers) -> bool:
-        """Whether the object has this body. Neither there nor free is trouble that passes: the next attempt tells."""
+        """Whether the object has this body. If it neither exists nor can be created, the error is transient: the next
+        attempt decides."""
         try:
             meta = await self._inner.head(key)
             if meta.size_bytes != sum(memoryview(buffer).nbytes for buffer in body):

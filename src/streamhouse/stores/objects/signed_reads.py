@@ -1,4 +1,4 @@
-"""Signed reads: URLs with which somebody without credentials can read a range of an object for a short time.
+"""Signed reads: URLs with which a client without credentials can read a range of an object for a short time.
 
 Data path   read plans -> **signed reads** -> executors of Spark -> a bucket
 Owns        signing GETs for S3 and compatible servers (presigned URLs, SigV4)
@@ -28,14 +28,14 @@ from streamhouse.stores.objects.base import check_key, check_range
 from streamhouse.stores.objects.bucket_urls import canonical, parse_bucket, s3_endpoint
 
 CREDENTIALS_S: Final = 60.0
-"""How long credentials of the container's service are used before it is asked again; it replaces them long before they
-expire."""
+"""How long credentials of the container's service are used before they are fetched again; it replaces them long before
+they expire."""
 FETCH_TIMEOUT_S: Final = 5.0
 UNSIGNED: Final = "UNSIGNED-PAYLOAD"
 
 
 class SignedRead(NamedTuple):
-    """A GET that anybody may send, with exactly these headers."""
+    """A GET that any client may send, with exactly these headers."""
 
     url: str
     headers: Mapping[str, str]
@@ -52,7 +52,7 @@ class ReadSigner(Protocol):
 
 def open_signer(url: str, environ: Mapping[str, str], clock: Clock, *, valid_s: float) -> ReadSigner | None:
     """The signer of the store of this URL; None if the store knows no signed URLs, or the credentials aren't known:
-    obstore finds more kinds of them than `stores.aws`, and doesn't give them away."""
+    obstore finds more kinds of them than `stores.aws`, and doesn't expose them."""
     url = canonical(url)
     if urlsplit(url).scheme != "s3" or not has_credentials(environ):
         return None

@@ -59,7 +59,7 @@ async def check_store(store: ObjectStore, ids: Ids) -> None:
 
 
 async def probe_store(store: ObjectStore, ids: Ids) -> None:
-    """Write something small and take it away; raises what the store raises when it can't be written."""
+    """Write and delete a small object; raises the store's error if it can't be written."""
     key = PREFIX + ids.token()
     await store.put_new(key, [key.encode()])
     await store.delete(key)
@@ -75,7 +75,7 @@ async def _check_reading(store: ObjectStore, key: str, body: bytes) -> None:
     tail = await store.get_suffix(key, 4)
     _require(tail == body[-4:], "a suffix read returns other bytes", "use a store that supports suffix ranges")
     size = (await store.head(key)).size_bytes
-    _require(size == len(body), "an object's size is wrong", "use a store that tells the size of objects")
+    _require(size == len(body), "an object's size is wrong", "use a store that reports the size of objects")
 
 
 async def _check_create_only(store: ObjectStore, key: str, body: bytes) -> None:

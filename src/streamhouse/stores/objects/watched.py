@@ -12,7 +12,7 @@ from streamhouse.stores.objects.base import Buffers, ObjectExists, ObjectMeta, O
 
 
 class PutWatch:
-    """What is known of the writes, by the monotonic clock. Touches nothing."""
+    """The state of the writes, by the monotonic clock; does no I/O."""
 
     def __init__(self) -> None:
         self.last_at: float | None = None

@@ -107,7 +107,7 @@ class CallRunner:
         self._ids = Ids()
         self._log_in = log_in
         self.needs: dict[str, Needs] = {}
-        """What each method needs, by its name."""
+        """The rights that each method needs, by its name."""
         self._clock = clock
         self._buckets = TokenBuckets(settings.calls_per_s, clients=settings.rate_clients)
         self._rejections = RejectionBackoff(

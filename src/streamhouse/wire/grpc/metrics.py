@@ -16,7 +16,7 @@ class GrpcMetrics:
         self.streams = Gauge("streamhouse_grpc_streams", "open streams", registry=registry)
         self.delayed = Counter(
             "streamhouse_grpc_delayed_refusals",
-            "refusals that were held back because the client asks again and again",
+            "refusals that were held back because the client retries without a pause",
             registry=registry,
         )
         self.received_bytes = Counter(

@@ -82,7 +82,7 @@ NEEDS: Final[Mapping[str, Needs]] = {
     "GetCluster": LOGGED_IN,
     "AllocateProducerId": PRODUCER_ID,
 }
-"""What each method needs. Health and reflection are open to everybody: there is no data in them."""
+"""The rights that each method needs. Health and reflection are open to everybody: there is no data in them."""
 
 RECORDS: Final = pb.DESCRIPTOR.services_by_name["RecordsService"].full_name
 ADMIN: Final = pb.DESCRIPTOR.services_by_name["AdminService"].full_name

@@ -22,7 +22,7 @@ from streamhouse.wire.grpc.generated import streamhouse_pb2 as pb
 
 
 class Kind(Enum):
-    """What a text is."""
+    """The kind of a text field."""
 
     NAME = auto()
     """The name of something that a tenant has."""
@@ -77,11 +77,11 @@ _SPECIAL: Final[Mapping[tuple[str, str], Kind]] = {
 
 
 class UnclassifiedField(Exception):
-    """A text of which nobody has said whether it names what a tenant has."""
+    """A text field that is not classified as a tenant's name or another text."""
 
 
 def kind_of(field: Any) -> Kind:
-    """What a field with a text is; raise `UnclassifiedField`."""
+    """The kind of a text field; raise `UnclassifiedField`."""
     key = (field.containing_type.name, field.name)
     kind = _SPECIAL.get(key) or _BY_NAME.get(field.name)
     if kind is None:

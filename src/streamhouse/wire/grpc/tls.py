@@ -33,7 +33,7 @@ def check_tls(files: TlsFiles, listener: ListenerSpec) -> None:
         )
     if settings.tls_client_auth == "requested" and not listener.protocol.has_login:
         raise Misconfigured(
-            "gRPC can't ask for certificates without requiring them; set security.tls_client_auth=required, or let "
+            "gRPC can't request certificates without requiring them; set security.tls_client_auth=required, or let "
             "clients of gRPC log in with grpc.protocol=SASL_SSL"
         )
 

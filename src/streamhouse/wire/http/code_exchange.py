@@ -5,7 +5,7 @@ Owns        the request to the provider: https only, no redirects, no compressio
             of bytes
 Leaves      whether a token is valid to `token_issuer`, at the token's first use
 
-The browser makes the verifier and sends it with the code, so a stolen code is worth nothing. The agent asks the
+The browser makes the verifier and sends it with the code, so a stolen code is useless. The agent asks the
 provider: the pages' content security policy allows connections to the agent only.
 """
 

@@ -106,7 +106,7 @@ class Console:
 
 
 class BrowserRoute(Route):
-    """A route for browsers that ask for a page; other requests go on to the routes behind it."""
+    """A route for browsers that request a page; other requests continue to the next routes."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if (

@@ -185,7 +185,7 @@ MAX_FIELD_ERRORS: Final = 100
 
 
 class FieldError(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with one field of a request; `path` begins with `$`, as in `$.records[3].value`."""
+    """An error in one field of a request; `path` begins with `$`, as in `$.records[3].value`."""
 
     path: str
     reason: str

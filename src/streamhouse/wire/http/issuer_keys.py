@@ -42,7 +42,7 @@ def key_fetcher(settings: SecuritySettings) -> Callable[[], Awaitable[bytes]]:
 async def read_limited(response: httpx.Response, max_bytes: int) -> bytes:
     """The body of a provider's response; raises `Unavailable` if it is compressed or longer than `max_bytes`."""
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise Unavailable("the provider's response is compressed, which was not asked for")
+        raise Unavailable("the provider's response is compressed, which was not requested")
     data = bytearray()
     async for chunk in response.aiter_raw():
         data += chunk

@@ -47,7 +47,7 @@ class HttpMetrics:
         )
         self.delayed = Counter(
             "streamhouse_http_delayed_refusals",
-            "refusals that were held back because the client asks again and again",
+            "refusals that were held back because the client retries without a pause",
             registry=registry,
         )
         self.seconds = Histogram(
@@ -96,7 +96,9 @@ class RequestLimits:
         self._rejections = RejectionBackoff(
             settings.failures_per_s, max_delay_s=settings.max_failure_delay_s, clients=settings.rate_clients
         )
-        self._delayed = RateLimitedLog(log, "a client asks for the same without end, its refusals are delayed")
+        self._delayed = RateLimitedLog(
+            log, "a client repeats a rejected request without a pause, its error responses are delayed"
+        )
         self._limit = settings.max_requests
         self.metrics = metrics
         self._hosts = frozenset(part.strip().lower() for part in settings.allowed_hosts.split(",") if part.strip())

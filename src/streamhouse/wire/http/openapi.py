@@ -41,7 +41,7 @@ SECURITY_SCHEMES: Final = {
     "token": {"type": "http", "scheme": "bearer", "description": "an API key, or a token of the issuer"},
     "key": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "an API key"},
 }
-"""How clients log in, on listeners that ask for it."""
+"""How clients log in, on listeners that require it."""
 EVERYWHERE: Final = (400, 403, 406, 422, 429, 500, 503)
 """Error statuses of every operation."""
 WITH_BODY: Final = (408, 413, 415)
@@ -99,7 +99,7 @@ def _operation(operation: Operation[Any, Any]) -> dict[str, Any]:
 
 
 def needs_text(needs: Needs) -> str:
-    """What an operation needs, as a sentence."""
+    """The rights that an operation needs, as a sentence."""
     return "" if needs in (OPEN, LOGGED_IN) else f"Needs: {needs}."
 
 
@@ -189,7 +189,7 @@ def operations(others: list[Operation[Any, Any]], site: Site) -> list[Operation[
 
     @cache
     def document() -> bytes:
-        """Made when somebody asks for it: that takes longer than all the rest of an HTTP port's start."""
+        """Created with the first request for it: that takes longer than the rest of an HTTP port's start."""
         return msgspec.json.encode(make_document(described))
 
     async def get_openapi(_: Call[NoQuery, None]) -> Response:

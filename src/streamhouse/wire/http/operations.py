@@ -84,7 +84,7 @@ class Call(Generic[Q, B]):
     accepted: str
     """The operation's media type that the client prefers."""
     access: RequestAccess
-    """What the caller may do."""
+    """The rights of the caller."""
 
     @property
     def caller(self) -> Caller:

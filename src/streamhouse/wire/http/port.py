@@ -5,7 +5,7 @@ Owns        when the server is built; connections wait meanwhile in the sockets'
 Leaves      everything else to `server`, which this module doesn't import
 
 The server, its routes and their documents are a fifth of the CPU time of a start and a fifth of the memory of an idle
-agent. An agent that nobody asks over HTTP needs neither.
+agent. An agent without HTTP requests needs neither.
 """
 
 import asyncio

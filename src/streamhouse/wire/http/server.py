@@ -449,7 +449,7 @@ def _server(app: RequestLimits, connection: type[Connection], settings: HttpSett
         app,
         http=connection,
         ws="none",
-        proxy_headers=False,  # anybody could say that he is elsewhere
+        proxy_headers=False,  # any client could claim another address
         log_config=None,
         access_log=False,
         server_header=False,

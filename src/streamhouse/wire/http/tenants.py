@@ -6,7 +6,7 @@ Leaves      the form of names to `model.tenant`, rights to `broker.security`, th
 
 Invariants  an operation that is not in `SERVED` is refused to tenants
             every text of the operations in it is classified here: a new field is seen
-            SQL has the names that the tenant knows: who runs it asks agents as the tenant's user
+            SQL has the names that the tenant knows: workers and supervisors act as the tenant's user
             an answer shows nothing of another tenant, whatever a handler returns: what it names is left out
 
 Records pass as they are. Access rules, quotas and keys take more than one field, and handlers translate them.
@@ -29,7 +29,7 @@ from streamhouse.wire.http.operations import JSON, Operation
 
 
 class Kind(Enum):
-    """What a text is."""
+    """The kind of a text field."""
 
     NAME = auto()
     """The name of something that a tenant has."""
@@ -127,7 +127,7 @@ RECORDS: Final = frozenset(
     }
 )
 """The operations whose answers are records; what else is in them is what the client has asked for. SQL workers answer
-with the names that the tenant knows: they ask agents as its user."""
+with the names that the tenant knows, because they act as its user."""
 
 _PATH: Final[Mapping[str, Kind]] = {
     "topic": Kind.NAME,
@@ -268,7 +268,7 @@ _SPECIAL: Final[Mapping[tuple[str, str], Kind | None]] = {
 
 
 class UnclassifiedField(Exception):
-    """A text of which nobody has said whether it names what a tenant has."""
+    """A text field that is not classified as a tenant's name or another text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -394,7 +394,7 @@ def shown(tenant: str, value: msgspec.Struct) -> Mapping[str, Any]:
 
 def leave(tenant: str, operation: Operation[Any, Any], response: Response) -> Response:
     """An answer with the names that the tenant's users know, without what isn't the tenant's."""
-    if operation.name in RECORDS or operation.name not in SERVED:  # what is open to everybody names nothing
+    if operation.name in RECORDS or operation.name not in SERVED:  # operations without a login have no names
         return response
     if "location" in response.headers:
         response.headers["location"] = without_tenant(tenant, response.headers["location"])

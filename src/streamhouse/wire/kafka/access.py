@@ -48,7 +48,7 @@ NOT_REQUESTED: Final = -(2**31)
 
 
 def authorized_operations(context: Context, resource: Resource) -> int:
-    """What the caller may do to a resource, one bit for each operation."""
+    """The caller's authorised operations on a resource, one bit each."""
     operations = context.broker.security.access.operations(context.caller, resource)
     return sum(1 << code for operation, code in OPERATION_CODES.items() if operation in operations)
 

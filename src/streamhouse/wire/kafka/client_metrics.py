@@ -64,7 +64,7 @@ class ClientMetrics:
         self.interval_s = settings.client_metrics_interval_s
         prefixes = dict.fromkeys(filter(None, (each.strip() for each in settings.client_metrics.split(","))))
         self.prefixes = ("",) if EVERYTHING in prefixes else tuple(prefixes)
-        """Of the metrics that clients are asked for; one empty prefix asks for all."""
+        """Prefixes of the metrics that clients push; one empty prefix means all."""
         self.subscription_id = zlib.crc32(repr((self.prefixes, self.interval_s)).encode()) >> 1
         self.reading = asyncio.Lock()
         """Held while a large push is read: one at a time, however many clients push."""
@@ -110,7 +110,7 @@ class ClientMetrics:
         return self._result(client, ErrorCode.NONE)
 
     def refused(self, client_id: UUID, code: ErrorCode) -> None:
-        """What the client pushed was not taken."""
+        """Count a push that was rejected."""
         self._result(self._client(client_id), code)
 
     def summarize(self, points: Iterable[Point]) -> PushedSums:

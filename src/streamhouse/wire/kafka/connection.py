@@ -398,7 +398,7 @@ class Connection(asyncio.BufferedProtocol):
             self._read_on()
 
     def _charge_response(self, decoded: DecodedRequest, response: Response) -> None:
-        """Count the records of a response, and tell the client how long it has to wait."""
+        """Count the records of a response, and set the throttle time."""
         if (quotas := self._server.broker.security.quotas).is_active and not self._context(decoded).is_agent:
             self._throttle(charge_response(quotas, self.caller, decoded, response))
             state_throttle(response, self._throttled_until - self._server.clock.monotonic())

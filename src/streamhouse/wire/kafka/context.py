@@ -42,7 +42,7 @@ AGENT: Final = "streamhouse-agent"
 
 
 def asks_as_agent(caller: Caller, client_id: str, security: Security) -> bool:
-    """Whether another agent asks: one that has proven it, or, where nobody has to prove anything, that says so."""
+    """Whether the client is another agent: authenticated as one, or, without logins, one that says so."""
     return caller.is_agent or (client_id == AGENT and security.is_off and not caller.tenant)
 
 
@@ -69,8 +69,8 @@ class RequestTimes:
 
 
 class KafkaMetrics(Collector):
-    """The metrics of a server. Those that every request changes are plain numbers, which are read when somebody asks: a
-    counter of the library has a lock, and costs ten times as much."""
+    """The metrics of a server. Those that every request changes are plain numbers, which are read when metrics are
+    scraped: a counter of the library has a lock, and costs ten times as much."""
 
     def __init__(self, registry: CollectorRegistry, clients: ClientMetrics) -> None:
         self.clients = clients
@@ -87,7 +87,7 @@ class KafkaMetrics(Collector):
         )
         self._delayed = Counter(
             "streamhouse_kafka_delayed_refusals",
-            "refusals that were held back because the client asks again and again",
+            "refusals that were held back because the client retries without a pause",
             ["api"],
             registry=registry,
         )
@@ -127,7 +127,7 @@ class CloseConnection(Rejected):
 class PendingResponse:
     """The second stage of a request. Responses are sent, and therefore awaited, in the order of the requests.
 
-    No abstract base class: what a handler returned is asked several times whether it is one of these, and an abstract
+    No abstract base class: the result of a handler is tested several times for being one of these, and an abstract
     one takes ten times as long to say so."""
 
     __slots__ = ()
@@ -148,7 +148,7 @@ HandlerResult: TypeAlias = Response | PendingResponse | None
 
 
 class Context(NamedTuple):
-    """What a handler gets besides the request. A tuple, because one is made per request."""
+    """The context of a handler. A tuple, because one is made per request."""
 
     broker: Broker
     api: str

@@ -1,4 +1,4 @@
-"""What the APIs of delegation tokens share: who may ask for one, and which token a client means."""
+"""What the APIs of delegation tokens share: who may request one, and which token a client refers to."""
 
 from streamhouse.broker.security.delegation_tokens import DelegationTokens
 from streamhouse.model.access import USER, Principal, is_anonymous
@@ -8,7 +8,7 @@ from streamhouse.wire.kafka.errors import ErrorCode
 
 
 def usable_tokens(context: Context) -> DelegationTokens | ErrorCode:
-    """The tokens of the cluster; a code for those who may not ask for them.
+    """The tokens of the cluster; an error code for clients that may not use them.
 
     As in Kafka, those who have not proven who they are may not, nor those who have logged in with such a token; nor
     those whose login is over before a token is.

@@ -14,7 +14,7 @@ The choice among retriable codes follows what the two clients do:
   KAFKA_STORAGE_ERROR               look the leader up again, then retry, and count the retry
 
 Records that are damaged or missing in the store are CORRUPT_MESSAGE: the Java consumer throws, librdkafka passes the
-error to the application, aiokafka and franz-go log it and try again. On KAFKA_STORAGE_ERROR all of them retry for ever
+error to the application, aiokafka and franz-go log it and try again. On KAFKA_STORAGE_ERROR all of them retry forever
 without a message, on OFFSET_OUT_OF_RANGE they start at another offset, and on UNKNOWN_SERVER_ERROR Java continues.
 """
 

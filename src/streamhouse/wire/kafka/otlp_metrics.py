@@ -16,9 +16,9 @@ from streamhouse.errors import InvalidRecord
 from streamhouse.format.batch import Buffer
 
 MAX_BYTES: Final = 1 << 20
-"""Of one push, as in Kafka; also once it is decompressed."""
+"""Maximum size of one push, as in Kafka; also after decompression."""
 MAX_FIELDS: Final = 100_000
-"""Of one push; ten times as many as a large client needs."""
+"""Maximum fields of one push; ten times as many as a large client needs."""
 DELTA: Final = 1
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5

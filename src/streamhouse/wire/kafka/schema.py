@@ -106,7 +106,7 @@ def wire(
 
 
 class _WireField(NamedTuple):
-    """What `wire` says of a field, until `message` makes the class."""
+    """The declaration of a field by `wire`, until `message` creates the class."""
 
     default: Any
     settings: dict[str, Any]

@@ -21,7 +21,7 @@ from streamhouse.wire.kafka.schema import Field, Message, Response, fields_of
 
 
 class Kind(Enum):
-    """What a text in a message is."""
+    """The kind of a text field in a message."""
 
     NAME = auto()
     """The name of something that a tenant has. An empty one names nothing."""
@@ -194,11 +194,11 @@ _TENANTS_RESOURCES: Final = frozenset({ConfigResourceType.TOPIC, ConfigResourceT
 
 
 class UnclassifiedField(Exception):
-    """A message has a text of which nobody has said whether it names what a tenant has."""
+    """A message has a text field that is not classified as a tenant's name or another text."""
 
 
 def kind_of(struct: type, field: Field) -> Kind:
-    """What a field is; raise `UnclassifiedField`."""
+    """The kind of a field; raise `UnclassifiedField`."""
     if field.name == "name":
         if struct.__name__ in _NAMES:
             return Kind.NAME

@@ -54,12 +54,12 @@ from streamhouse.spark.runtime.checkpoint_sync import sync_checkpoint
 from streamhouse.spark.runtime.jvm import batch_offsets
 
 BLOCK_BYTES: Final = 8 * 1024 * 1024
-"""Of CSV, read at once; a row can't be larger."""
+"""Bytes of CSV that are read at once; a row can't be larger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyQuery:
-    """What a task needs to read a table: names and types, no credentials."""
+    """The state with which a task reads a table: names and types, no credentials."""
 
     connection: str
     table: str
@@ -307,7 +307,7 @@ def _as_declared(frame: DataFrame, table: Table) -> DataFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresBatchWriter:
-    """What is done with each micro-batch: one task takes all rows, and writes them in one transaction."""
+    """The function for each micro-batch: one task takes all rows, and writes them in one transaction."""
 
     target: WriteTable
     writing: WriteContext

@@ -29,7 +29,7 @@ UTC_MICROSECONDS: Final = pa.timestamp("us", "UTC")
 class ReadType:
     """How a column leaves the database: `select` makes its CSV, `arrow` reads it, `spark` is what it is to be.
 
-    `{}` in `select` stands for the column; `restore` is an expression of Spark's where Arrow can't make the value.
+    `{}` in `select` is replaced by the column; `restore` is an expression of Spark's where Arrow can't make the value.
     """
 
     spark: st.DataType
@@ -63,7 +63,7 @@ UNBOUNDED: Final = (38, 18)
 
 
 def read_type(typname: str, typmod: int, *, element: str | None) -> ReadType:
-    """What a column is in Spark; `element` is the type of an array's elements. What is not known is its text."""
+    """The Spark type of a column; `element` is the type of an array's elements. What is not known is its text."""
     if element is not None:
         kind = _SIMPLE.get(element, _STRING).spark
         if isinstance(kind, st.BinaryType | st.TimestampType | st.TimestampNTZType | st.DateType):

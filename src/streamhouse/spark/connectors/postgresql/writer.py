@@ -26,7 +26,7 @@ from streamhouse.model.replay import is_replay
 from streamhouse.spark.connectors.postgresql.connection import STATEMENT_TIMEOUT_S, connect
 
 PROGRESS: Final = "streamhouse_progress"
-"""Stands in the schema of the table that is written."""
+"""An expression that refers to the schema of the target table."""
 STAGE: Final = "streamhouse_batch"
 ORDINAL: Final = "streamhouse_ordinal"
 """Numbers the rows of a micro-batch, where the last one of a key is to stay."""
@@ -72,7 +72,7 @@ class TargetColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteTable:
-    """What a task needs to write: names and types, no credentials. `nulls_match`: a key may have nulls."""
+    """The state with which a task writes: names and types, no credentials. `nulls_match`: a key may have nulls."""
 
     connection: str
     schema: str
@@ -195,7 +195,7 @@ async def prepare_progress(target: WriteTable) -> None:
 
 
 async def _add_covers(link: Any, target: WriteTable) -> None:
-    """Of a table that an earlier version made."""
+    """Add the column for what a micro-batch covers to a table that an earlier version created."""
     try:
         await link.execute(_ADD_COVERS.format(progress=target.progress))
     except asyncpg.InsufficientPrivilegeError:

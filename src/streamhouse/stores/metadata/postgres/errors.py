@@ -85,7 +85,7 @@ def _explain(error: Exception) -> tuple[str, str]:
     if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
         return "none of its servers takes writes", "name the primary in --metadata, or promote a standby"
     if isinstance(error, TimeoutError):
-        return "the server does not answer", "check host and port in --metadata, and what lies between"
+        return "the server does not answer", "check host and port in --metadata, and the network between"
     if isinstance(error, asyncpg.PostgresError):
         return _HINTS.get(error.sqlstate or "", ("the server refuses", "see its log"))
     if isinstance(error, OSError):

@@ -388,7 +388,7 @@ class Database:
             self._close()
             raise Misconfigured(
                 f"the metadata database can't be opened; path={self._path} why={error} "
-                "do=check that the folder is there, is writable, and holds a database of ours that nobody locks"
+                "do=check that the folder exists, is writable, and has a database that no other process locks"
             ) from error
         except Misconfigured:
             self._close()

@@ -61,7 +61,7 @@ TRIP_BYTES: Final = 128 * 1024 * 1024
 
 MAX_STEPS: Final = 64
 MAX_INDEX: Final = 999
-"""Of the paths of JSON conditions."""
+"""Limits of the paths of JSON conditions."""
 
 MAX_DECODERS: Final = 1024
 """More than the conditions of one search have steps: a decoder takes a hundred times as long to make as to use."""
@@ -72,7 +72,7 @@ _NOTHING: Final = Raw()
 
 
 class JsonCondition(NamedTuple):
-    """A place in a JSON value, as names and numbers, and what stands there."""
+    """A path in a JSON value, as names and numbers, and the value at it."""
 
     steps: tuple[str | int, ...]
     equals: Any
@@ -109,7 +109,7 @@ _LEAVES: Final = msgspec.json.Decoder(str | int | float | bool | None)
 
 
 def _member(text: Raw, name: str) -> Raw:
-    """What an object has under this name, `_NOTHING` if it has none; all else is passed over."""
+    """The value of this name in an object, `_NOTHING` if there is none; other fields are skipped."""
     found: Raw = _member_decoder(name).decode(text).value
     return found
 
@@ -133,7 +133,7 @@ def _elements_decoder(room: int) -> msgspec.json.Decoder[Any]:
 
 
 class Conditions(NamedTuple):
-    """What a record must have: all of it."""
+    """The conditions on a record, all of which must hold."""
 
     key: bytes | None = None
     text: bytes | None = None

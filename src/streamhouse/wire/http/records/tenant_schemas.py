@@ -1,6 +1,6 @@
 """Schemas by which records are decoded for a caller: a tenant's are those of its subjects.
 
-Anybody can write any schema id before a record's value, so ids of others must not tell what is in their schemas.
+Any client can write any schema id before a record's value, so ids of other tenants must not reveal their schemas.
 """
 
 from collections.abc import Sequence

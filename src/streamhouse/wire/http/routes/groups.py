@@ -351,7 +351,7 @@ def _lag_view(lag: GroupLag) -> Lag:
 
 
 def _history_view(history: LagHistory, group: ListedGroup, most: int) -> GroupLagView:
-    """With at most so many samples."""
+    """With at most `most` samples."""
     last = history.samples[-1] if history.samples else None
     return GroupLagView(
         group=group.group_id,

@@ -3,8 +3,8 @@
 GET  /v1/login        the ways that there are, and whether the console changes anything
 POST /v1/login/code   the tokens for an authorization code of the OpenID provider
 
-Both are open: nobody is logged in yet. The tokens are the provider's own; the agent checks them when they are used.
-"""
+Both are open, because clients use them before the login. The tokens are the provider's own; the agent checks them when
+they are used."""
 
 from typing import Annotated, Any
 
@@ -39,7 +39,7 @@ class LoginView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CodeView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What came back from the provider, and the verifier whose hash went there."""
+    """The provider's code, and the verifier whose hash went there."""
 
     code: Text
     verifier: Annotated[str, Meta(min_length=43, max_length=128)]

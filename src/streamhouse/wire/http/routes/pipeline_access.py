@@ -67,7 +67,9 @@ def refusal_of(security: Security, definition: Definition) -> str:
     caller = Caller(principal=definition.runs_as or ANONYMOUS)
     resource = Resource(ResourceType.PIPELINE, definition.name)
     if caller.principal == ANONYMOUS and not security.access.may(caller, Operation.CREATE, resource):
-        return "nobody owns it: it was made before there were logins; do=apply it again, as the user it is to run as"
+        return (
+            "it has no owner: it was created before there were logins; do=apply it again, as the user it is to run as"
+        )
     if definition.kind is Kind.PYTHON and not security.access.may(caller, Operation.RUN_CODE, CLUSTER):
         return f"its owner may not run code; principal={definition.runs_as} needs=run-code on the cluster"
     return ""

@@ -269,7 +269,7 @@ def check_plain(query: PublicationQuery) -> None:
     for part in PARTS:
         way = schema_choice(part, query, None)
         if way.schema_id is not None or way.subject is not None:
-            reason = f"a body of this media type is stored as it stands; schemas are for {JSON} and {NDJSON}"
+            reason = f"a body of this media type is stored unchanged; schemas are for {JSON} and {NDJSON}"
             named = "schema_id" if way.subject is None else "subject"
             raise Unprocessable(reason, field_errors=[FieldError(path=f"$.{part}_{named}", reason=reason)])
 

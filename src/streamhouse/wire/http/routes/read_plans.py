@@ -217,7 +217,7 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
         signed = await broker.plans.sign(
             TopicPartition(body.topic, body.partition), ObjectRange(body.key, body.offset, body.start, body.end)
         )
-        call.access.recheck()  # nobody can take a URL back
+        call.access.recheck()  # a signed URL can't be revoked
         return json_response(
             SignedReadView(url=signed.url, headers=dict(signed.headers), expires_s=broker.settings.plans.signed_read_s)
         )

@@ -58,7 +58,7 @@ class HeaderIs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class JsonIs(Element, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A place in the value, such as `user.roles[0]`, and what stands there."""
+    """A path in the value, such as `user.roles[0]`, and the value at it."""
 
     path: Text
     equals: str | int | float | bool | None

@@ -122,7 +122,7 @@ class KeyViews(msgspec.Struct, frozen=True, kw_only=True):
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     principal: NAME | None = None
-    """Whom the key stands for; null: the caller."""
+    """The principal of the key; null: the caller."""
     description: Annotated[str, Meta(max_length=500)] = ""
     ttl_s: Annotated[float, Meta(description="seconds until it expires; null: until it is revoked", gt=0)] | None = None
 

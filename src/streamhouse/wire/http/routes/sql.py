@@ -259,7 +259,7 @@ def _workers(broker: Broker) -> list[Operation[Any, Any]]:
 
 
 def _check_address(broker: Broker, address: str) -> None:
-    """Raise `Unprocessable` for a worker to which tokens of users would go over a network that anybody reads."""
+    """Raise `Unprocessable` for a worker to which users' tokens would be sent without encryption."""
     scheme, _, rest = address.rpartition("://")
     has_tls = http_listeners(broker.settings)[0].protocol.has_tls
     if scheme and not broker.settings.security.tls_ca:

@@ -40,7 +40,7 @@ class AssignedPipeline(msgspec.Struct, frozen=True, kw_only=True):
     """`name` is the pipeline's in this cluster; `pipeline` has all names as its owner knows them.
 
     `lineage` is the same for all pipelines of this name in this cluster: among them, a larger epoch is later.
-    `token`: with it the pipeline reads and writes as its owner, for a few minutes; empty where nobody logs in.
+    `token`: with it the pipeline reads and writes as its owner, for a few minutes; empty without logins.
     `refusal`: why it may not run now.
     """
 

@@ -132,7 +132,7 @@ class AgentConnection:
 
 
 async def connect(at: Address, *, clock: Clock, max_unsent_bytes: int, login: AgentLogin = NO_LOGIN) -> AgentConnection:
-    """A connection on which this agent has logged in; raise `OSError` if it can't be had."""
+    """A connection on which this agent has logged in; raise `OSError` if there is none."""
     reader, writer = await asyncio.open_connection(at.host, at.port, ssl=login.kafka_tls)
     connection = AgentConnection(reader, writer, clock=clock, max_unsent_bytes=max_unsent_bytes)
     if login.make_token is not None:

@@ -37,7 +37,7 @@ Refusal = tuple[ErrorCode, str]
 
 @dataclass(slots=True, kw_only=True)
 class _Changes:
-    """What a request wants of one user."""
+    """The requested changes of one user."""
 
     deletions: list[ScramCredentialDeletion] = field(default_factory=list)
     upsertions: list[ScramCredentialUpsertion] = field(default_factory=list)

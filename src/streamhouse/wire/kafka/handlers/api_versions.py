@@ -69,7 +69,7 @@ async def handle(context: Context, request: ApiVersionsRequest) -> HandlerResult
 
 
 def served_versions(context: Context) -> list[ApiVersion]:
-    """Without those of client metrics where nobody wants them: clients ask again and again what to push."""
+    """Without those of client metrics if no metrics are subscribed: clients would poll for a subscription."""
     hidden = frozenset() if context.metrics.clients.is_on else TELEMETRY
     return [
         ApiVersion(api_key=key, min_version=api.advertised, max_version=api.last)

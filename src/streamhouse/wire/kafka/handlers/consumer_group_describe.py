@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe, API key 69, versions 0-1: groups of the newer protocol (KIP-848), which don't exist here.
 
-Behaviour   every group is GROUP_ID_NOT_FOUND, and the message tells whether it is a classic one: tools then use
+Behaviour   every group is GROUP_ID_NOT_FOUND, and the message shows whether it is a classic one: tools then use
             DescribeGroups
 Left out    the newer protocol: ConsumerGroupHeartbeat is not served, so clients use the classic one
 Versions    v1 member type

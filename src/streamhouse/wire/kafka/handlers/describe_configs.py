@@ -3,7 +3,7 @@
 Behaviour   a topic: all its settings, its own and the defaults, with type and documentation (v3) if requested
             a broker, by its id: the agent's settings by Kafka's names, with the name of ours; read-only unless they can
             be changed while it runs; without an id: those changed for all brokers while they run; of another broker:
-            INVALID_REQUEST, as in Kafka, because each one tells its own
+            INVALID_REQUEST, as in Kafka, because each one returns its own
             where a value comes from: the topic, this broker or all of them, changed while they run, what the agent was
             started with, the default
             settings can be requested by name; unknown names are left out, no names mean all

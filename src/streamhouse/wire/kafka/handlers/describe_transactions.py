@@ -4,7 +4,7 @@ Behaviour   state, timeout, producer id and epoch, and, of a transaction that is
             and its partitions; of others -1, and none
             each id on its own: an unknown one is TRANSACTIONAL_ID_NOT_FOUND, an empty one INVALID_REQUEST
             any agent knows it, whichever was named as the coordinator
-Left out    the groups whose offsets are a part of it; Kafka tells a partition of __consumer_offsets
+Left out    the groups whose offsets are a part of it; Kafka returns a partition of __consumer_offsets
 Versions    v0 flexible
 """
 

@@ -2,7 +2,7 @@
 
 Behaviour   the largest epoch of the log that is at most the requested one, and its end offset; consumers
             compare it with their position to detect truncated records
-            an epoch that the log never had, or that lies in the future: epoch -1, offset -1, no error
+            an epoch that the log never had, or that is in the future: epoch -1, offset -1, no error
             a current leader epoch that isn't the agent's is FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH
             a replica id changes nothing: the log has one end
 Left out    nothing

@@ -6,7 +6,7 @@ Behaviour   added up over all clients, by metric and client software, into /metr
             an unknown compression: UNSUPPORTED_COMPRESSION_TYPE; more than 1 MiB, also once it is decompressed:
             TELEMETRY_TOO_LARGE; damaged: INVALID_RECORD; without an id, or again after the last push: INVALID_REQUEST
             read in a thread where it is compressed or large, one at a time
-Left out    attributes, such as the topic or the node; histograms; cumulative sums, which nobody asks for
+Left out    attributes, such as the topic or the node; histograms; cumulative sums, which agents don't request
 Versions    v0 flexible
 """
 

@@ -1,7 +1,7 @@
 """RenewDelegationToken, API key 39, versions 1-2: prolong a token.
 
 Behaviour   for owner and renewers of a token, up to its longest life; others are DELEGATION_TOKEN_OWNER_MISMATCH
-            a negative time stands for `security.delegation_token_renew_s`
+            a negative time means `security.delegation_token_renew_s`
             an unknown token is DELEGATION_TOKEN_NOT_FOUND, an expired one DELEGATION_TOKEN_EXPIRED
 Left out    nothing
 Versions    v2 flexible

@@ -6,7 +6,7 @@ Leaves      the mechanisms to `exchanges`, passwords and tokens to `broker.secur
 
 Invariants  the principal of a connection never changes once it is known, also not when the client logs in again
             after a failed login the connection is closed, and its answer is delayed
-            a password, key or token that goes while a client logs in with it logs nobody in
+            a password, key or token that is revoked during a login with it fails that login
             what could not be checked (the metadata store is away, too many logins) closes the connection without an
             error, because clients take a failed login for final
 
@@ -46,7 +46,7 @@ class LoginFailed(Rejected):
 
 
 class Login:
-    """`caller` is None until the client has logged in, where the listener asks for that."""
+    """`caller` is None until the client has logged in, if the listener requires it."""
 
     __slots__ = (
         "_clock",
@@ -72,7 +72,7 @@ class Login:
         self._is_required = is_required
         self._exchange: Exchange | None = None
         self._generation = 0
-        """Of users, when the login began."""
+        """The revision of the users when the login began."""
         self._mechanism = ""
         self._ends_at: float | None = None
         self.caller = None if is_required else caller
@@ -83,7 +83,7 @@ class Login:
         """Whether the connection is to be closed after the response that is under way."""
 
     def __repr__(self) -> str:
-        return f"<Login {self.caller or 'nobody'} {self._mechanism}>"
+        return f"<Login {self.caller or 'anonymous'} {self._mechanism}>"
 
     @property
     def mechanism(self) -> str:
@@ -150,7 +150,7 @@ class Login:
 
     @property
     def _was_proven(self) -> bool:
-        """Whether the caller has logged in before; on a listener that asks nobody, it need not have."""
+        """Whether the caller has logged in before; without logins, it need not have."""
         return self._is_required
 
     def _session_end(self, caller: Caller) -> float | None:

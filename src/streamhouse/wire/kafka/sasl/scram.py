@@ -1,7 +1,7 @@
 """SCRAM (RFC 5802): the server's side of the exchange. Decides; touches nothing.
 
 Bound channels (`p=`) are not offered; `n` and `y` say that the client does without. The nonce has a part of each side,
-so that a recorded exchange is worth nothing, and the client must repeat it. librdkafka before 2.6.1 puts its own part
+so that a recorded exchange can't be replayed, and the client must repeat it. librdkafka before 2.6.1 puts its own part
 before it once more, which proves as much; Kafka 3.9 accepts that, too. Names and passwords are compared as they
 come, without SASLprep, as in Kafka. The extension `tokenauth=true` names a delegation token instead of a user.
 """
