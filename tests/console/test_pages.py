@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from tests.support.agent import LiveAgent
 
-from .conftest import HOSTILE, PAGES, opened
+from .conftest import HOSTILE, LONG, PAGES, opened
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -91,6 +91,23 @@ async def test_the_palette_has_the_focus_before_the_next_key(origin: str, page: 
     await page.goto(f"{origin}/console/settings")
     await expect(page.locator("main h1")).to_have_text("Settings")
     assert await page.evaluate(KEYS_AT_ONCE) == "combobox"
+
+
+async def test_the_palette_finds_words_whatever_signs_are_between_them(origin: str, page: Page) -> None:
+    await page.goto(f"{origin}/console/topics")
+    for text, name in (("read-only", "Read only"), ("read only", "Read only"), ("a-long name.that", LONG)):
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type(text)
+        await expect(page.locator("dialog [role=option]", has_text=name)).to_be_visible()
+        await page.keyboard.press("Escape")
+
+
+async def test_a_phone_shows_what_a_setting_means_without_scrolling(origin: str, browser: Browser) -> None:
+    async with opened(browser, origin, viewport={"width": 390, "height": 780}) as page:
+        await page.goto(f"{origin}/console/settings?q=flush.age_s")
+        meaning = page.locator("tbody tr").get_by_text("longest time until a record is flushed", exact=False)
+        await expect(meaning.locator("visible=true")).to_have_count(1)
+        await expect(meaning.locator("visible=true")).to_be_in_viewport(ratio=0.9)
 
 
 async def test_enter_before_the_palette_knows_the_names_chooses_when_it_does(origin: str, page: Page) -> None:

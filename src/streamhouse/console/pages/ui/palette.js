@@ -32,6 +32,9 @@ async function named() {
   ];
 }
 
+// Signs between words don't count: "read-only" finds "Read only".
+const plain = (text) => text.toLowerCase().replace(/[-._\s]+/g, " ").trim();
+
 // Letters in order, closer together and nearer to the start first; null if one is missing.
 function score(text, wanted) {
   const found = text.indexOf(wanted);
@@ -45,10 +48,10 @@ function score(text, wanted) {
 }
 
 function matching(entries, text) {
-  const wanted = text.trim().toLowerCase();
+  const wanted = plain(text);
   if (!wanted) return entries.slice(0, SHOWN);
   return entries
-    .map((each) => ({ each, score: score(each.text.toLowerCase(), wanted) }))
+    .map((each) => ({ each, score: score(plain(each.text), wanted) }))
     .filter(({ score: value }) => value !== null)
     .sort((a, b) => a.score - b.score || a.each.text.length - b.each.text.length)
     .slice(0, SHOWN)

@@ -30,7 +30,7 @@ export const Notice = ({ kind = "", children }) => html`<div class="notice ${kin
 export const Problem = ({ of: { line, column, text, hint } }) => html`<div>${line > 0 && `Line ${line}, column ${column}: `}${text}${hint && html`<div class="small">Hint: ${hint}</div>`}</div>`;
 
 export const Failure = ({ error }) => html`
-  <${Notice} kind="bad">${error.status === 403 ? "Not allowed: " : ""}${error.problems?.length ? error.problems.map((each, index) => html`<${Problem} key=${index} of=${each} />`) : error.message}${(error.fields ?? []).map(
+  <${Notice} kind="bad">${error.status === 403 ? "Not allowed: " : ""}${error.problems?.length ? error.problems.map((each, index) => html`<${Problem} key=${index} of=${each} />`) : error.message.replace(/^not authorised; /, "")}${(error.fields ?? []).map(
     (each) => html`<br /><code>${each.path}</code> ${each.reason}`)}</${Notice}>`;
 
 // The data of `useData`: loading, the error, or what is shown. Old data stays on the screen while an agent is away.

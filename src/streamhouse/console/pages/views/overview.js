@@ -42,7 +42,8 @@ export function Page() {
   const agents = useData((signal) => get("/v1/agents", {}, { signal }), [], AGENTS_MS);
   const lags = useData((signal) => get("/v1/lag", {}, { signal }), [], LAG_MS);
   const { points, error } = metrics;
-  if (error?.status === 403 && !points.length) return html`<${PageHead} title="Overview" /><${Failure} error=${error} />`;
+  if (error?.status === 403 && !points.length) return html`<${PageHead} title="Overview" /><${Failure} error=${error} />
+    <p>The overview shows the whole cluster. What you may see of it is under <a href=${href(["topics"])}>Topics</a> and <a href=${href(["groups"])}>Groups</a>.</p>`;
   const live = (agents.data?.agents ?? []).filter((each) => each.state === "live").length;
   return html`
     <${PageHead} title="Overview" about=${agents.data && `${plural(live, "live agent")} · figures of the last ${duration(Math.max(0, (points.at(-1)?.at - points[0]?.at) * 1000) || 0)}`}

@@ -70,7 +70,7 @@ function Browse({ request, filter }) {
     <div class="more row">
       ${older && html`<button type="button" class="button tiny" onClick=${() => setQuery({ before: offsetsText(older) })}>Older</button>`}
       ${next && html`<button type="button" class="button tiny" onClick=${() => setQuery(next)}>Next</button>`}
-      <button type="button" class="button tiny" onClick=${page.reload}>Again</button>
+      <button type="button" class="button tiny" onClick=${page.reload}>Refresh</button>
       <span class="muted small">${plural(records.length, "record")}${end === undefined ? "" : `, the partition has ${number(start)} – ${number(end)}`}</span>
     </div>`}</${Loaded}>`;
 }

@@ -75,7 +75,7 @@ function TopicList() {
     { id: "partitions", label: "Partitions", right: true, minor: true, value: (row) => row.partitions, cell: (row) => number(row.partitions) },
     { id: "bytes", label: "Size", right: true, value: (row) => row.bytes ?? 0, cell: (row) => bytes(row.bytes) },
     { id: "retention", label: "Retention", minor: true, value: (row) => retention(row.settings, defaults) },
-    { id: "rate", label: "Records/s", right: true, value: (row) => rates.get(row.name) ?? -1, cell: (row) => (rates.has(row.name) ? short(rates.get(row.name)) : "–") },
+    { id: "rate", label: "Records/s", right: true, value: (row) => rates.get(row.name) ?? -1, cell: (row) => (rates.has(row.name) ? short(rates.get(row.name)) : html`<span class="muted" title="Known after half a minute">…</span>`) },
     { id: "lag", label: "Longest lag", right: true, value: (row) => lags.data?.get(row.name) ?? -1, cell: (row) => (lags.data?.has(row.name) ? duration(lags.data.get(row.name)) : "–") },
     { id: "settings", label: "Own settings", right: true, minor: true, value: (row) => Object.keys(row.settings).length },
     { id: "records", label: "", cell: (row) => html`<a href=${href(["topics", row.name], { tab: "records" })}>Records</a>` },
