@@ -212,6 +212,11 @@ def test_a_support_archive_has_what_helpers_need_and_no_secrets(live: Live, tmp_
         topics = pages["topics.json"]
         assert topics is not None
         assert b"supported" in topics.read()
+        settings = pages["agent-1/settings.json"]
+        assert settings is not None
+        values = {each["name"]: each["value"] for each in json.load(settings)["settings"]}
+        assert values["flush.age_s"]
+        assert values["security.cluster_secret"] in ("", "(hidden)")
 
 
 @pytest.mark.parametrize(
@@ -222,6 +227,8 @@ def test_a_support_archive_has_what_helpers_need_and_no_secrets(live: Live, tmp_
         ({"url": "postgres://u:s3cret@host/db"}, {"url": "postgres://u:(hidden)@host/db"}),
         ({"text": "WITH (password = 's3cret', n = 1)"}, {"text": "WITH (password = (hidden), n = 1)"}),
         ({"text": "?token=s3cret&a=1"}, {"text": "?token=(hidden)&a=1"}),
+        ({"name": "a.secret", "value": "s3cret"}, {"name": "a.secret", "value": "(hidden)"}),
+        ({"name": "flush.age_s", "value": "30"}, {"name": "flush.age_s", "value": "30"}),
         ({"lag": 3, "tokens": 5}, {"lag": 3, "tokens": 5}),
     ],
 )

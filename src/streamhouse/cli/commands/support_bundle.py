@@ -38,7 +38,11 @@ SHARED: Final[Mapping[str, str]] = {
     "damaged-logs": "/v1/damaged-logs",
     "checks": "/v1/doctor",
 }
-OF_AN_AGENT: Final[Mapping[str, str]] = {"checks": "/v1/doctor?local=1", "metrics": "/metrics"}
+OF_AN_AGENT: Final[Mapping[str, str]] = {
+    "checks": "/v1/doctor?local=1",
+    "metrics": "/metrics",
+    "settings": "/v1/settings",
+}
 HIDDEN: Final = "(hidden)"
 SECRET_NAME: Final = re.compile(r"password|passwd|secret|token|credential|private|api.?key|access.?key", re.IGNORECASE)
 SECRET_IN_URL: Final = re.compile(r"(\w+://[^\s/:@\"']*):[^\s/@\"']+@")
@@ -85,8 +89,9 @@ async def _add(http: "Http", name: str, page: str, pages: dict[str, bytes], miss
 
 def without_secrets(value: Any, name: str = "") -> Any:
     """The same JSON, with possible secrets hidden: by name, or within a URL or statement."""
-    if isinstance(value, dict):
-        return {key: without_secrets(item, key) for key, item in value.items()}
+    if isinstance(value, dict):  # of a setting, its value has the setting's name
+        named = str(value["name"]) if value.keys() >= {"name", "value"} else "value"
+        return {key: without_secrets(item, named if key == "value" else key) for key, item in value.items()}
     if isinstance(value, list):
         return [without_secrets(item, name) for item in value]
     if not isinstance(value, str):
