@@ -412,6 +412,25 @@ async def test_errors_of_checked_statements_are_shown_with_their_place(origin: s
     await expect(page.get_by_role("alert")).to_contain_text("Line 2, column 8: no such columnHint: did you mean id")
 
 
+async def test_a_query_that_runs_is_seen_to_run_until_it_ends_or_is_stopped(origin: str, page: Page) -> None:
+    released = asyncio.Event()
+
+    async def respond(route: Route) -> None:
+        await released.wait()
+        rows = {"query_id": "q", "columns": [], "rows": [], "truncated": False, "elapsed_ms": 1.0, "notes": []}
+        await route.fulfill(json=rows)
+
+    await page.route("**/v1/sql", respond)
+    await page.goto(f"{origin}/console/sql?text=SELECT 1")
+    await page.get_by_role("button", name="Run").click()
+    await expect(page.locator(".empty")).to_contain_text("Running")
+    await page.get_by_role("button", name="Stop").click()
+    await expect(page.locator(".empty")).to_contain_text("No result yet")
+    await page.get_by_role("button", name="Run").click()
+    released.set()
+    await expect(page.locator("h2")).to_contain_text("0 rows")
+
+
 async def test_a_refused_query_has_its_place_and_hint_and_is_saved_as_a_view_when_it_is_right(
     origin: str, browser: Browser
 ) -> None:

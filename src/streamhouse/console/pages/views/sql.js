@@ -67,7 +67,7 @@ export function Page() {
         <div class="history"><${History} onChoose=${setText} /></div>
       </div></div></${Card}>
     ${error && html`<${Failure} error=${error} />`}
-    ${result?.checked ? html`<${Checked} statements=${result.checked} />` : result ? html`<${Result} result=${result} />` : !error && html`<${Card}><${Empty} icon="sql" title="No result yet">Write a query and press Ctrl-Enter.</${Empty}></${Card}>`}`;
+    ${result?.checked ? html`<${Checked} statements=${result.checked} />` : result ? html`<${Result} result=${result} />` : busy ? html`<${Card}><${Empty} icon="sql" title="Running">The rows appear here. The first query of an SQL worker takes longest.</${Empty}></${Card}>` : !error && html`<${Card}><${Empty} icon="sql" title="No result yet">Write a query and press Ctrl-Enter.</${Empty}></${Card}>`}`;
 }
 
 // Rows of a stream, the newest first, painted a few times a second.
