@@ -20,7 +20,7 @@ with warnings.catch_warnings():
     import kafka
     import kafka.errors
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 
 @pytest.fixture(scope="module")
@@ -53,18 +53,18 @@ def topic(agent: SecureAgent) -> str:
     name = f"t{uuid.uuid4().hex[:8]}"
     admin = confluent_kafka.admin.AdminClient(librdkafka(agent, "admin"))
     (made,) = admin.create_topics([NewTopic(name, 1)]).values()
-    made.result(PATIENCE_S)
+    made.result(TIMEOUT_S)
     return name
 
 
 def test_librdkafka_is_the_user_of_its_certificate(agent: SecureAgent, topic: str) -> None:
     producer = confluent_kafka.Producer(librdkafka(agent, "admin"))
     producer.produce(topic, b"value")
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(TIMEOUT_S) == 0
     group = {"group.id": topic, "auto.offset.reset": "earliest"}
     consumer = confluent_kafka.Consumer(librdkafka(agent, "admin") | group)
     consumer.subscribe([topic])
-    message = consumer.poll(PATIENCE_S)
+    message = consumer.poll(TIMEOUT_S)
     consumer.close()
     assert message is not None
     assert message.value() == b"value"
@@ -74,14 +74,14 @@ def test_a_user_without_rights_sees_and_writes_nothing(agent: SecureAgent, topic
     nobody = librdkafka(agent, "nobody") | {"enable.idempotence": False}
     outcomes: list[Any] = []
     producer = confluent_kafka.Producer(nobody)
-    assert topic not in producer.list_topics(timeout=PATIENCE_S).topics
+    assert topic not in producer.list_topics(timeout=TIMEOUT_S).topics
     producer.produce(topic, b"value", on_delivery=lambda error, _: outcomes.append(error))
-    producer.flush(PATIENCE_S)
+    producer.flush(TIMEOUT_S)
     assert outcomes[0].code() == confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
 def test_without_a_certificate_nobody_is_served(agent: SecureAgent) -> None:
-    assert confluent_kafka.admin.AdminClient(librdkafka(agent, "admin")).list_topics(timeout=PATIENCE_S).brokers
+    assert confluent_kafka.admin.AdminClient(librdkafka(agent, "admin")).list_topics(timeout=TIMEOUT_S).brokers
     anybody = confluent_kafka.admin.AdminClient(librdkafka(agent, "") | {"log_level": 2})
     with pytest.raises(confluent_kafka.KafkaException):
         anybody.list_topics(timeout=2)
@@ -103,7 +103,7 @@ def test_aiokafka(agent: SecureAgent, topic: str) -> None:
         async with aiokafka.AIOKafkaProducer(**settings) as producer:
             await producer.send_and_wait(topic, b"value")
         reader = aiokafka.AIOKafkaConsumer(topic, group_id=topic, auto_offset_reset="earliest", **settings)
-        async with reader as consumer, asyncio.timeout(PATIENCE_S):
+        async with reader as consumer, asyncio.timeout(TIMEOUT_S):
             value: bytes | None = (await consumer.getone()).value
             return value
 
@@ -114,5 +114,5 @@ def test_kafka_python(agent: SecureAgent, topic: str) -> None:
     producer = kafka.KafkaProducer(
         bootstrap_servers=agent.live.bootstrap, security_protocol="SSL", ssl_context=context_of(agent)
     )
-    assert producer.send(topic, b"value").get(PATIENCE_S).offset == 0
+    assert producer.send(topic, b"value").get(TIMEOUT_S).offset == 0
     producer.close()

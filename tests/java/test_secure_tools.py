@@ -7,9 +7,11 @@ import pytest
 
 from benchmarks.kafka_jars import java
 from tests.java.conftest import JVM_FLAGS, Java
+from tests.support.oidc_provider import PROGRAM, USER, running_provider
 from tests.support.secure_agent import PASSWORD, SecureAgent
 
 CONFIGS = "kafka.admin.ConfigCommand"
+OAUTH = "org.apache.kafka.common.security.oauthbearer"
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +57,32 @@ def test_a_client_is_the_user_of_its_certificate(jars: str, tmp_path: Path) -> N
         tools.tool("TopicCommand", *admin, "--create", "--topic", "orders", "--partitions", "1")
         assert "orders" in tools.tool("TopicCommand", *admin, "--list")
         assert "orders" not in tools.tool("TopicCommand", *nobody, "--list")
+
+
+def test_the_java_client_gets_tokens_from_an_openid_provider(jars: str, tmp_path: Path) -> None:
+    (tmp_path / "agent").mkdir()
+    with running_provider(tmp_path) as provider:
+        agent = SecureAgent(tmp_path / "agent", "SASL_SSL", provider.settings)
+        endpoint, (name, secret) = f"{provider.origin}/token", PROGRAM
+        settings = tmp_path / "token.properties"
+        settings.write_text(
+            f"security.protocol=SASL_SSL\nssl.truststore.type=PEM\nssl.truststore.location={agent.ca}\n"
+            f"sasl.mechanism=OAUTHBEARER\nsasl.oauthbearer.token.endpoint.url={endpoint}\n"
+            f"sasl.login.callback.handler.class={OAUTH}.OAuthBearerLoginCallbackHandler\n"
+            f"sasl.jaas.config={OAUTH}.OAuthBearerLoginModule required "
+            f'clientId="{name}" clientSecret="{secret}" '
+            f'ssl.truststore.type="PEM" ssl.truststore.location="{provider.ca}";\n'
+        )
+        admin = as_user(tmp_path, agent, "admin", PASSWORD)
+        with agent.live:
+            allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={endpoint}"
+            tools = Java(command=(java(), *JVM_FLAGS, allowed, "-cp", jars), bootstrap=agent.live.bootstrap)
+            tools.tool("TopicCommand", "--command-config", admin, "--create", "--topic", "orders", "--partitions", "1")
+            listing = ("TopicCommand", "--command-config", str(settings), "--list")
+            assert "orders" not in tools.tool(*listing)
+            rule = ("--allow-principal", f"User:{USER}", "--operation", "Describe", "--topic", "orders")
+            tools.tool("AclCommand", "--command-config", admin, "--add", *rule)
+            assert "orders" in tools.tool(*listing)
 
 
 def test_users_and_rules(secure: SecureAgent, jars: str, tmp_path: Path) -> None:

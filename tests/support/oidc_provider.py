@@ -1,4 +1,5 @@
-"""An OpenID provider on loopback: the authorization code flow with PKCE, over https, with keys of its own."""
+"""An OpenID provider on loopback, over https, with keys of its own: the authorization code flow with PKCE, and the flow
+of a program with client credentials."""
 
 import base64
 import hashlib
@@ -21,6 +22,7 @@ from tests.support.certificates import make_authority
 CLIENT: Final = "the-console"
 AUDIENCE: Final = "streamhouse"
 USER: Final = "carol"
+PROGRAM: Final = ("the-program", "a secret of the program")
 
 
 class OidcProvider:
@@ -35,6 +37,8 @@ class OidcProvider:
         """What the authorization endpoint answers instead of a code."""
         self._key = ECKey.generate_key("P-256", {"kid": "one", "use": "sig"})
         self._codes: dict[str, dict[str, str]] = {}
+        self.audience = AUDIENCE
+        """Of the tokens of programs."""
 
     @property
     def settings(self) -> dict[str, str]:
@@ -69,6 +73,12 @@ class OidcProvider:
             return 400, {"error": "invalid_grant"}
         return 200, {"token_type": "Bearer", "access_token": self.token(AUDIENCE), "id_token": self.token(CLIENT)}
 
+    def program_token(self, authorization: str) -> tuple[int, dict[str, Any]]:
+        """The token of a program that shows its id and secret."""
+        if authorization != f"Basic {base64.b64encode(':'.join(PROGRAM).encode()).decode()}":
+            return 401, {"error": "invalid_client"}
+        return 200, {"token_type": "Bearer", "expires_in": 600, "access_token": self.token(self.audience)}
+
     def token(self, audience: str) -> str:
         claims = {"iss": self.origin, "aud": audience, "sub": USER, "exp": int(time.time()) + 600}
         return jwt.encode({"alg": "ES256", "kid": "one"}, claims, self._key, algorithms=["ES256"])
@@ -97,7 +107,11 @@ def running_provider(folder: Path) -> Iterator[OidcProvider]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"])).decode()
-            self._answer(*provider.tokens({name: values[0] for name, values in parse_qs(body).items()}))
+            form = {name: values[0] for name, values in parse_qs(body).items()}
+            if form.get("grant_type") == "client_credentials":
+                self._answer(*provider.program_token(self.headers.get("authorization", "")))
+            else:
+                self._answer(*provider.tokens(form))
 
         def _answer(self, status: int, body: dict[str, Any]) -> None:
             data = json.dumps(body).encode()
