@@ -204,7 +204,7 @@ async def plans(dependencies: Dependencies, log: Log, times: Times, calls: int) 
         return OffsetResult(log.end)
 
     catalog, settled = cast(Any, OneTopic(log.topic)), cast(Any, AllSettled())
-    planner = ReadPlans(dependencies, catalog=catalog, settled=settled, stable_end=latest)
+    planner = ReadPlans(dependencies, catalog=catalog, stable_flushed=settled, stable_end=latest)
     spans = [OffsetRange(TopicPartition(log.topic.name, number)) for number in range(log.topic.partitions)]
     pages: list[RunCursor | None] = [None]
 

@@ -94,7 +94,9 @@ class Broker:
         self.schemas = SchemaRegistry(dependencies)
         self._producer_ids = ProducerIdAllocator(dependencies.metadata)
         self.transactions = TransactionCoordinator(context, allocate=self._producer_ids.take)
-        self._appending = AppendService(context, schema_check=self.schemas.check, verifier=self.transactions.verify)
+        self._append_service = AppendService(
+            context, schema_check=self.schemas.check, verifier=self.transactions.verify
+        )
         self.freezes = PartitionFreezes(context)
         self.commits = ExternalCommits(context, holds=self.freezes)
 
@@ -107,16 +109,16 @@ class Broker:
         self.records = RecordService(dependencies, self)
         self.group_lag = GroupLagMonitor(dependencies, self, reader=self.records.lag_reader)
         self.run_listing = RunListing(dependencies, reader=self.reader)
-        self.settled = StableFlushedOffset(dependencies, reader=self.reader)
+        self.stable_flushed = StableFlushedOffset(dependencies, reader=self.reader)
         self.plans = ReadPlans(
-            dependencies, catalog=self.catalog, settled=self.settled, stable_end=self.records.stable_end
+            dependencies, catalog=self.catalog, stable_flushed=self.stable_flushed, stable_end=self.records.stable_end
         )
 
         # The cluster: changes by other agents, transfers to them, recovery of dead ones.
-        self._following = MetadataChangeListener(context, schemas=self.schemas)
+        self._change_listener = MetadataChangeListener(context, schemas=self.schemas)
         self.balancer = LeadershipBalancer(dependencies, cluster=self.cluster, groups=self.groups)
         self.dead_session_recovery = DeadSessionRecovery(dependencies, cluster=self.cluster)
-        self._cut_off = StoreIsolation(dependencies, cluster=self.cluster)
+        self._store_isolation = StoreIsolation(dependencies, cluster=self.cluster)
         self.wal_reappend = WalReappend(
             dependencies,
             cluster=self.cluster,
@@ -126,7 +128,7 @@ class Broker:
         )
 
         # Maintenance of stored records.
-        forgetting = AbortedCleanup(dependencies, logs=lambda: self._current().logs)
+        aborted_cleanup = AbortedCleanup(dependencies, logs=lambda: self._current().logs)
         self.retention = RetentionManager(
             dependencies,
             configs=self.catalog.configs,
@@ -135,8 +137,8 @@ class Broker:
             identity=context.session_manager.identity,
         )
         self.object_check = ObjectCheck(context)
-        self.compactor = Compactor(context, settled=self.settled, forgetting=forgetting)
-        self.maintenance = MaintenanceJobs(context, plans=self.plans, forgetting=forgetting)
+        self.compactor = Compactor(context, stable_flushed=self.stable_flushed, aborted_cleanup=aborted_cleanup)
+        self.maintenance = MaintenanceJobs(context, plans=self.plans, aborted_cleanup=aborted_cleanup)
 
         # Administration; definitions of pipelines, tables and views.
         self.topic_admin = TopicAdmin(context)
@@ -184,15 +186,15 @@ class Broker:
             async with asyncio.TaskGroup() as loops:
                 groups = loops.create_task(self.groups.run(), name="groups")
                 transactions = loops.create_task(self.transactions.run(), name="transactions")
-                collector = loops.create_task(self._maintain(), name="collector")
-                cluster = loops.create_task(self._following.run(), name="cluster")
+                maintenance = loops.create_task(self._maintain(), name="maintenance")
+                cluster = loops.create_task(self._change_listener.run(), name="cluster")
                 security = loops.create_task(self.security.run(self._publish_audit), name="security")
                 await self._run_session(self._current())
                 while not self._stopping.is_set():
                     log.warning("session ended, opening another", extra={"why": str(self._current().end_reason)})
                     if await self._session_manager.reopen(stopping=self._stopping):
                         await self._run_session(self._current())
-                for task in (groups, transactions, collector, cluster, security):
+                for task in (groups, transactions, maintenance, cluster, security):
                     task.cancel()
         finally:
             await self.records.aclose()
@@ -203,14 +205,15 @@ class Broker:
     async def _run_session(self, agent_session: AgentSession) -> None:
         async with asyncio.TaskGroup() as loops:  # an unexpected error of any of them ends the agent
             beside = [
-                loops.create_task(self.balancer.run(agent_session), name="moves"),
+                loops.create_task(self.balancer.run(agent_session), name="leadership-balancer"),
                 loops.create_task(
-                    self.dead_session_recovery.run(self._session_manager.recovery(agent_session)), name="rescue"
+                    self.dead_session_recovery.run(self._session_manager.recovery(agent_session)),
+                    name="dead-session-recovery",
                 ),
-                loops.create_task(self.wal_reappend.run(agent_session.session.session_id), name="returns"),
-                loops.create_task(self.freezes.run(), name="holds"),
-                loops.create_task(self._cut_off.run(agent_session), name="cut-off"),
-                loops.create_task(self._drain(agent_session), name="leave"),
+                loops.create_task(self.wal_reappend.run(agent_session.session.session_id), name="wal-reappend"),
+                loops.create_task(self.freezes.run(), name="partition-freezes"),
+                loops.create_task(self._store_isolation.run(agent_session), name="store-isolation"),
+                loops.create_task(self._drain(agent_session), name="drain"),
                 loops.create_task(self._watch_identity(agent_session), name="identity"),
             ]
             await agent_session.run()
@@ -246,7 +249,7 @@ class Broker:
 
     async def _maintain(self) -> None:
         async with asyncio.TaskGroup() as loops:
-            loops.create_task(self.retention.run(), name="collection")
+            loops.create_task(self.retention.run(), name="retention")
             loops.create_task(self.compactor.run(), name="compaction")
             loops.create_task(self.object_check.run(), name="object-check")
             loops.create_task(self.group_lag.run(), name="group-lag")
@@ -296,7 +299,7 @@ class Broker:
             return "stopping"
         if (agent_session := self.agent_session) is None or agent_session.end_reason is not None:
             return "no session"
-        if self._cut_off.is_cut_off:
+        if self._store_isolation.is_cut_off:
             return "cut off from the object store, while other agents write to it"
         failures = self._dependencies.metadata.failures_in_a_row
         if failures >= self._settings.metadata.failures_until_not_ready:
@@ -400,18 +403,18 @@ class Broker:
         buffer: offset and epoch are written into it, and the caller must not change it.
         """
         _refuse_internal(name.topic, "written to")
-        return self._appending.append(name, data, transaction, inspection)
+        return self._append_service.append(name, data, transaction, inspection)
 
     async def inspect_ahead(self, batches: Sequence[tuple[TopicPartition, Buffer]]) -> list[Inspection | None]:
         """Decompress the small compressed batches of a request together; None for batches that are decompressed at
         their append."""
-        return await self._appending.inspect_ahead(batches)
+        return await self._append_service.inspect_ahead(batches)
 
     async def verify_ahead(
         self, transaction: ProduceTransaction, batches: Mapping[TopicPartition, Buffer]
     ) -> ProduceTransaction:
         """Verify once for all batches of a request that their transaction is open."""
-        return await self._appending.verify_ahead(transaction, batches)
+        return await self._append_service.verify_ahead(transaction, batches)
 
     async def acknowledge(self, pending: PendingAppend) -> None:
         """Return once the batch is durable and this agent still holds the partition's lease, or has flushed the batch

@@ -110,7 +110,7 @@ class BrokerMetrics(Collector):
         )
         yield _counter("transactions_forgotten", "Transactional ids that were silent for long.", watch.forgotten)
         yield _counter(
-            "transaction_markers", "Ends of transactions written into partitions.", transactions.marking.written
+            "transaction_markers", "Ends of transactions written into partitions.", transactions.marker_writer.written
         )
         yield _counter("transaction_end_retries", "Further tries to end a transaction everywhere.", endings.retries)
         under_way = "Transactions that are decided, and whose markers this agent is writing."

@@ -144,8 +144,8 @@ async def test_very_many_runs_are_never_in_memory_together(world: World, monkeyp
     cleaner = LogCleaner(
         dependencies,
         rewriter=broker.compactor.rewriter,
-        settled=StableFlushedOffset(dependencies, reader=broker.reader),
-        forgetting=AbortedCleanup(dependencies, logs=list),
+        stable_flushed=StableFlushedOffset(dependencies, reader=broker.reader),
+        aborted_cleanup=AbortedCleanup(dependencies, logs=list),
     )
     state = PartitionState(
         partition=PARTITION, epoch=Epoch(1), holder=None, log_start=0, flushed_end=MANY, reserved_until=MANY

@@ -307,14 +307,14 @@ async def test_nothing_of_a_lost_object_counts_as_settled_until_it_is_back(world
     await lose(world, run)
     broker = await restarted(world)
     [state] = await world.sqlite.partitions([run.partition.topic_id])
-    assert await broker.settled.ends([state]) == {run.partition: 1}
+    assert await broker.stable_flushed.ends([state]) == {run.partition: 1}
     first = (await runs_of(world, broker))[0]
     kept = await world.bucket.get_range(first.object_key, 0, 1 << 20)
     await lose(world, first)
-    assert await broker.settled.ends([state]) == {run.partition: 0}
+    assert await broker.stable_flushed.ends([state]) == {run.partition: 0}
     await world.bucket.put_new(first.object_key, [kept])
     await world.bucket.put_new(run.object_key, [body])
-    assert await broker.settled.ends([state]) == {run.partition: 1}
+    assert await broker.stable_flushed.ends([state]) == {run.partition: 1}
 
 
 async def test_a_partition_with_too_many_lost_objects_stays_closed_and_says_which(make_world: MakeWorld) -> None:

@@ -176,7 +176,7 @@ async def test_a_repeated_end_returns_the_outcome() -> None:
         assert again == alice.identity
         with pytest.raises(InvalidTransactionState):
             await broker.transactions.end(before, commit=False, bump=True)
-        assert broker.transactions.marking.written == 1
+        assert broker.transactions.marker_writer.written == 1
 
 
 async def test_offsets_are_committed_with_the_transaction_or_not_at_all() -> None:
@@ -507,7 +507,7 @@ async def test_a_batch_of_an_open_transaction_waits_while_segments_are_placed(mo
         alice = await Producer(broker).init()
         await alice.send(b"x")
         opened = await broker.open_log(ORDERS)
-        open_log = broker._appending._open_log
+        open_log = broker._append_service._open_log
         times = 0
 
         async def shut_the_second_time(name: TopicPartition) -> PartitionLog:
@@ -517,7 +517,7 @@ async def test_a_batch_of_an_open_transaction_waits_while_segments_are_placed(mo
                 await opened.barrier.shut()
             return await open_log(name)
 
-        monkeypatch.setattr(broker._appending, "_open_log", shut_the_second_time)
+        monkeypatch.setattr(broker._append_service, "_open_log", shut_the_second_time)
         placing = asyncio.ensure_future(alice.place(b"y"))
         await settle()
         assert not placing.done()

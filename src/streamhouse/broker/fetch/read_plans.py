@@ -99,13 +99,13 @@ class ReadPlans:
         dependencies: Dependencies,
         *,
         catalog: TopicCatalog,
-        settled: StableFlushedOffset,
+        stable_flushed: StableFlushedOffset,
         stable_end: Callable[[TopicPartition], Awaitable[OffsetResult]],
     ) -> None:
         self._metadata = dependencies.metadata
         self._settings = dependencies.settings.plans
         self._catalog = catalog
-        self._settled = settled
+        self._stable_flushed = stable_flushed
         self._stable_end = stable_end
         self._queries = asyncio.Semaphore(self._settings.questions_at_once)
         self.store_url = dependencies.store_url
@@ -157,8 +157,10 @@ class ReadPlans:
     async def _plan_requests(self, spans: Sequence[OffsetRange]) -> list["_PlanRequest"]:
         partitions = [await self._find(span.name) for span in spans]
         states = await self._states(partitions)
-        settled = await self._settled.ends(states[at] for at in partitions)
-        return [_PlanRequest(span, at, states[at], settled[at]) for span, at in zip(spans, partitions, strict=True)]
+        stable_flushed = await self._stable_flushed.ends(states[at] for at in partitions)
+        return [
+            _PlanRequest(span, at, states[at], stable_flushed[at]) for span, at in zip(spans, partitions, strict=True)
+        ]
 
     async def _plan(
         self,

@@ -145,13 +145,13 @@ class ForwardingProducer:
             started: list[_StartedSend] = []
             are_stored = True
             for outbound, start, result in zip(outbound_batches, starts, results, strict=False):
-                settled: _StartedSend = result
+                stable_flushed: _StartedSend = result
                 if not isinstance(result, StoredBatch):
                     count, pooled.sequence = outbound.count, start % SEQUENCES
                     same_id = pooled if are_stored else None
-                    settled = await self._resend(name, outbound, result, started[-1:], same_id, acks, deadline)
-                    are_stored = are_stored and isinstance(settled, StoredBatch) and outbound.count == count
-                started.append(settled)
+                    stable_flushed = await self._resend(name, outbound, result, started[-1:], same_id, acks, deadline)
+                    are_stored = are_stored and isinstance(stable_flushed, StoredBatch) and outbound.count == count
+                started.append(stable_flushed)
             pooled.sequence = starts[-1] % SEQUENCES
             is_clean = are_stored
             return started

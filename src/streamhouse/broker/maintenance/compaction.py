@@ -68,19 +68,23 @@ def is_overdue(item: PartitionLog, *, now: float) -> bool:
 
 
 class Compactor:
-    def __init__(self, context: BrokerContext, *, settled: StableFlushedOffset, forgetting: AbortedCleanup) -> None:
+    def __init__(
+        self, context: BrokerContext, *, stable_flushed: StableFlushedOffset, aborted_cleanup: AbortedCleanup
+    ) -> None:
         dependencies, current_session = context.dependencies, context.session_manager.current
         self._dependencies = dependencies
         self._settings = dependencies.settings.compaction
         self._configs = context.catalog.configs
         self._current_session = current_session
-        self._forgetting = forgetting
+        self._aborted_cleanup = aborted_cleanup
         self._damaged: dict[PartitionId, float] = {}
         """Partitions with damaged records, and when their compaction is retried."""
         self.rewriter = RunRewriter(
             dependencies, session=lambda: current_session().session.session_id, reader=context.reader
         )
-        self.cleaner = LogCleaner(dependencies, rewriter=self.rewriter, settled=settled, forgetting=forgetting)
+        self.cleaner = LogCleaner(
+            dependencies, rewriter=self.rewriter, stable_flushed=stable_flushed, aborted_cleanup=aborted_cleanup
+        )
         self.merger = RunMerger(dependencies, rewriter=self.rewriter)
 
     def __repr__(self) -> str:
@@ -100,16 +104,16 @@ class Compactor:
     async def run_once(self) -> None:
         """Compact the partitions that are due, then merge some small runs."""
         await self._flush_overdue()
-        await self._forgetting.catch_up()
+        await self._aborted_cleanup.catch_up()
         partitions = await self._partitions()
         await self._clean([due for due in partitions if due.config.compacts])
         await self._merge(partitions)
 
     async def _partitions(self) -> list[DueForCompaction]:
         configs = await self._configs()
-        settled = {item.partition: item.flushed_end for item in self._current_session().logs}
+        stable_flushed = {item.partition: item.flushed_end for item in self._current_session().logs}
         states = [
-            with_stable_end(state, settled.get(state.partition))
+            with_stable_end(state, stable_flushed.get(state.partition))
             for state in await self._dependencies.metadata.partitions(list(configs))
         ]
         roll = await self._dependencies.metadata.membership()

@@ -109,7 +109,7 @@ class MaintenancePlans:
 
 
 class MaintenanceJobs:
-    def __init__(self, context: BrokerContext, *, plans: ReadPlans, forgetting: AbortedCleanup) -> None:
+    def __init__(self, context: BrokerContext, *, plans: ReadPlans, aborted_cleanup: AbortedCleanup) -> None:
         dependencies, catalog, current_session = context.dependencies, context.catalog, context.session_manager.current
         self.flushing = TopicFlush(
             dependencies, catalog=catalog, cluster=context.cluster, current_session=current_session
@@ -120,7 +120,7 @@ class MaintenanceJobs:
             catalog=catalog,
             session=lambda: current_session().session.session_id,
             reader=context.reader,
-            forgetting=forgetting,
+            aborted_cleanup=aborted_cleanup,
         )
 
     def __repr__(self) -> str:

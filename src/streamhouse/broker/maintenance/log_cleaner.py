@@ -46,15 +46,15 @@ class LogCleaner:
         dependencies: Dependencies,
         *,
         rewriter: RunRewriter,
-        settled: StableFlushedOffset,
-        forgetting: AbortedCleanup,
+        stable_flushed: StableFlushedOffset,
+        aborted_cleanup: AbortedCleanup,
     ) -> None:
         self._dependencies = dependencies
         self._settings = dependencies.settings.compaction
         self._limit_bytes = dependencies.settings.producers.max_decompressed_bytes
         self._rewriter = rewriter
-        self._settled = settled
-        self._forgetting = forgetting
+        self._stable_flushed = stable_flushed
+        self._aborted_cleanup = aborted_cleanup
         self.passes = 0
         self.dropped_records = 0
 
@@ -64,7 +64,7 @@ class LogCleaner:
     async def clean(self, state: PartitionState, config: TopicConfig, *, cleaned_to: int) -> bool:
         """Compact the partition if it is due; returns whether a pass was completed."""
         now_ms = await self._dependencies.agreed_now_ms()
-        stable_end = await self._settled.end(state)
+        stable_end = await self._stable_flushed.end(state)
         dirty_range = DirtyRange(config, cleaned_to=cleaned_to, now_ms=now_ms, stable_end=stable_end)
         dirt, last_end = await self._look(state, dirty_range)
         if dirt.due_up_to is None:
@@ -172,7 +172,7 @@ class LogCleaner:
             rewritten.append(RewrittenRun(source, batches))
             if has_changed:
                 changed.append(number)
-        await self._forgetting.forget(group[0].run.partition, rules.aborted, seen.spent[spent_before:])
+        await self._aborted_cleanup.forget(group[0].run.partition, rules.aborted, seen.spent[spent_before:])
         if not changed:
             return True
         span = rewritten[changed[0] : changed[-1] + 1]

@@ -83,7 +83,7 @@ class RetentionManager:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as loops:
             loops.create_task(self._every(self._settings.check_s, self.apply), name="retention")
-            loops.create_task(self._every(self._settings.check_s, self._chore(self.delete_pending)), name="collection")
+            loops.create_task(self._every(self._settings.check_s, self._chore(self.delete_pending)), name="deletion")
             loops.create_task(
                 self._every(self._settings.sweep_s, self._chore(self.delete_orphans)), name="orphan-sweep"
             )

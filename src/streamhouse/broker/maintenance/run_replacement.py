@@ -68,7 +68,7 @@ class RunReplacement:
         catalog: TopicCatalog,
         session: Callable[[], SessionId],
         reader: SegmentReader,
-        forgetting: AbortedCleanup,
+        aborted_cleanup: AbortedCleanup,
     ) -> None:
         self._dependencies = dependencies
         self._metadata = dependencies.metadata
@@ -76,7 +76,7 @@ class RunReplacement:
         self._catalog = catalog
         self._session = session
         self._reader = reader
-        self._forgetting = forgetting
+        self._aborted_cleanup = aborted_cleanup
         self.replaced = 0
         self.came_late = 0
         """Replacements of runs that had changed meanwhile."""
@@ -97,7 +97,7 @@ class RunReplacement:
             raise self._changed(request)
         if request.commit is None and (request.expected or (request.cleaned_to is None and not request.spent)):
             raise CommitRefused("without a segment only cleaned_to and spent can be set")
-        await self._forgetting.forget_ended(request.partition, list(request.spent))
+        await self._aborted_cleanup.forget_ended(request.partition, list(request.spent))
         if request.commit is not None:
             await self._replace(request, request.commit)
         if request.cleaned_to is not None:

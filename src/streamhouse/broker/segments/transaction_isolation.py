@@ -69,18 +69,18 @@ class StableFlushedOffset:
         ends: dict[PartitionId, int | StreamhouseError] = {}
         unknown: dict[PartitionId, PartitionState] = {}
         for state in states:
-            settled = self._known_end(state)
-            if settled is None:
+            stable_flushed = self._known_end(state)
+            if stable_flushed is None:
                 unknown[state.partition] = state
             else:
-                ends[state.partition] = settled
+                ends[state.partition] = stable_flushed
         return ends | await self._look(unknown) if unknown else ends
 
     def _known_end(self, state: PartitionState) -> int | None:
         if state.log_start >= state.flushed_end:
             return state.flushed_end  # no records of transactions are left
-        flushed_end, settled = self._known.get(state.partition, (-1, 0))
-        return settled if flushed_end == state.flushed_end else None
+        flushed_end, stable_flushed = self._known.get(state.partition, (-1, 0))
+        return stable_flushed if flushed_end == state.flushed_end else None
 
     async def _look(self, states: Mapping[PartitionId, PartitionState]) -> dict[PartitionId, int | StreamhouseError]:
         flushed_ends = {partition: state.flushed_end for partition, state in states.items()}
@@ -98,16 +98,16 @@ class StableFlushedOffset:
                 ends[partition] = table
                 continue
             # The snapshot may be newer than this end: transactions that started since then are above it.
-            settled = min(table.open_transactions().values(), default=flushed_end)
-            ends[partition] = settled = min(settled, flushed_end)
+            stable_flushed = min(table.open_transactions().values(), default=flushed_end)
+            ends[partition] = stable_flushed = min(stable_flushed, flushed_end)
             if table.lost_from is None:
-                self._remember(partition, flushed_end, settled)
+                self._remember(partition, flushed_end, stable_flushed)
             else:  # an object is missing and may be restored
-                ends[partition] = min(settled, table.lost_from)
+                ends[partition] = min(stable_flushed, table.lost_from)
         return ends
 
-    def _remember(self, partition: PartitionId, flushed_end: int, settled: int) -> None:
-        self._known[partition] = flushed_end, settled
+    def _remember(self, partition: PartitionId, flushed_end: int, stable_flushed: int) -> None:
+        self._known[partition] = flushed_end, stable_flushed
         self._known.move_to_end(partition)
         if len(self._known) > self._limit:
             self._known.popitem(last=False)

@@ -65,7 +65,7 @@ class AgentSession:
         self._loop_state = LoopState(dependencies.clock.monotonic())
         self.stored_wal_start = 0
         self.new_leases = asyncio.Event()
-        self._forgetting: set[asyncio.Task[None]] = set()
+        self._aborted_cleanup: set[asyncio.Task[None]] = set()
         self.logs = SessionLogs(
             dependencies,
             session.session_id,
@@ -298,9 +298,9 @@ class AgentSession:
 
     def delete_wal_below(self, sequence: int) -> None:
         """Delete WAL objects below `sequence`: recovery begins above it, with every database that is not rejected."""
-        forgetting = asyncio.get_running_loop().create_task(self.wal.delete_below(sequence), name="forget")
-        self._forgetting.add(forgetting)
-        forgetting.add_done_callback(self._forgetting.discard)
+        aborted_cleanup = asyncio.get_running_loop().create_task(self.wal.delete_below(sequence), name="forget")
+        self._aborted_cleanup.add(aborted_cleanup)
+        aborted_cleanup.add_done_callback(self._aborted_cleanup.discard)
 
     async def _watch_wal(self) -> None:
         failure = await self.wal.wait_failed()

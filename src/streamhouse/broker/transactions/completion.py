@@ -81,7 +81,7 @@ class TransactionCompletion:
         catalog: TopicCatalog,
         cluster: Cluster,
         leaders: Callable[[Sequence[Topic]], Awaitable[Mapping[PartitionId, Leader]]],
-        marking: MarkerWriter,
+        marker_writer: MarkerWriter,
         own: Callable[[], Session],
     ) -> None:
         self._dependencies = dependencies
@@ -90,7 +90,7 @@ class TransactionCompletion:
         self._catalog = catalog
         self._cluster = cluster
         self._leaders = leaders
-        self._marking = marking
+        self._marker_writer = marker_writer
         self._own = own
         self._tasks: asyncio.TaskGroup | None = None
         self._under_way: dict[TransactionKey, asyncio.Task[bool]] = {}
@@ -217,7 +217,7 @@ class TransactionCompletion:
         self, marker: Marker, partitions: Sequence[PartitionId], topics: Mapping[TopicId, Topic | None]
     ) -> MarkerResults:
         names = {_name(each, topics): each for each in partitions}
-        outcomes = await self._marking.mark(marker, list(names), ids=names, only_due=True)
+        outcomes = await self._marker_writer.mark(marker, list(names), ids=names, only_due=True)
         return {names[name]: error for name, error in outcomes.items()}
 
     async def _mark_elsewhere(self, marker: Marker, at: Address, partitions: Sequence[PartitionId]) -> MarkerResults:

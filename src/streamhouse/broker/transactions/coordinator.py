@@ -76,7 +76,7 @@ class TransactionCoordinator:
         self._cluster = cluster
         self._current_session = current_session
         self._allocate = allocate
-        self.marking = MarkerWriter(
+        self.marker_writer = MarkerWriter(
             dependencies,
             open_log=open_partitions.open_log,
             open_many=open_partitions.open_many,
@@ -88,10 +88,12 @@ class TransactionCoordinator:
             catalog=catalog,
             cluster=cluster,
             leaders=open_partitions.leaders,
-            marking=self.marking,
+            marker_writer=self.marker_writer,
             own=lambda: current_session().session,
         )
-        self.hanging = HangingTransactions(dependencies, current_session=current_session, marking=self.marking)
+        self.hanging = HangingTransactions(
+            dependencies, current_session=current_session, marker_writer=self.marker_writer
+        )
         self.watch = TransactionSweeper(
             dependencies,
             endings=self.endings,
@@ -101,7 +103,7 @@ class TransactionCoordinator:
         )
 
     def __repr__(self) -> str:
-        return f"<TransactionCoordinator {self.endings!r} {self.marking!r} {self.watch!r}>"
+        return f"<TransactionCoordinator {self.endings!r} {self.marker_writer!r} {self.watch!r}>"
 
     # --- life
 
@@ -215,7 +217,7 @@ class TransactionCoordinator:
     async def mark(self, marker: Marker, names: Sequence[TopicPartition], *, only_due: bool = False) -> Outcomes:
         """Write markers into partitions that this agent leads; durable when it returns. With `only_due`, markers of a
         completed transaction are rejected: agents may be late, administrators write them on purpose."""
-        return await self.marking.mark(marker, names, only_due=only_due)
+        return await self.marker_writer.mark(marker, names, only_due=only_due)
 
     # --- administration
 

@@ -73,12 +73,12 @@ def _is_last(row: StoredTransaction, entry: ProducerEntry) -> bool:
 
 class HangingTransactions:
     def __init__(
-        self, dependencies: Dependencies, *, current_session: Callable[[], AgentSession], marking: MarkerWriter
+        self, dependencies: Dependencies, *, current_session: Callable[[], AgentSession], marker_writer: MarkerWriter
     ) -> None:
         self._dependencies = dependencies
         self._settings = dependencies.settings.transactions
         self._current_session = current_session
-        self._marking = marking
+        self._marker_writer = marker_writer
         self._suspects: dict[Hanging, _CheckSchedule] = {}
         self.ended = 0
 
@@ -105,7 +105,7 @@ class HangingTransactions:
         if marker is None or not item.barrier.is_open or suspect not in _open([item]):
             return
         try:
-            await self._marking.write(item, marker)
+            await self._marker_writer.write(item, marker)
         except StreamhouseError as error:
             log.warning("hanging transaction not ended", extra={"partition": str(item.name), "why": str(error)})
         else:
