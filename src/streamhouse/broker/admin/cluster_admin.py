@@ -193,7 +193,7 @@ class ClusterAdmin:
         name = TopicPartition(topic.name, state.partition.partition)
         opened = self._opened_log(topic, name)
         # Without a leader everything is flushed; the shards of groups have no records.
-        stable_flushed = state.holder is None or topic.name == OFFSETS_TOPIC
+        is_flushed = state.holder is None or topic.name == OFFSETS_TOPIC
         return PartitionStatus(
             name=name,
             state=state,
@@ -202,11 +202,7 @@ class ClusterAdmin:
             expires_in_ms=leader.expires_at_ms - now_ms if leader is not None else None,
             log_start=opened.log_start if opened is not None else state.log_start,
             flushed_end=opened.flushed_end if opened is not None else state.flushed_end,
-            high_watermark=opened.high_watermark
-            if opened is not None
-            else state.flushed_end
-            if stable_flushed
-            else None,
+            high_watermark=opened.high_watermark if opened is not None else state.flushed_end if is_flushed else None,
             last_stable=opened.last_stable_offset if opened is not None else None,
             size_bytes=size_bytes + (opened.tail_bytes if opened is not None else 0),
             is_local=opened is not None,

@@ -145,13 +145,13 @@ class ForwardingProducer:
             started: list[_StartedSend] = []
             are_stored = True
             for outbound, start, result in zip(outbound_batches, starts, results, strict=False):
-                stable_flushed: _StartedSend = result
+                outcome: _StartedSend = result
                 if not isinstance(result, StoredBatch):
                     count, pooled.sequence = outbound.count, start % SEQUENCES
                     same_id = pooled if are_stored else None
-                    stable_flushed = await self._resend(name, outbound, result, started[-1:], same_id, acks, deadline)
-                    are_stored = are_stored and isinstance(stable_flushed, StoredBatch) and outbound.count == count
-                started.append(stable_flushed)
+                    outcome = await self._resend(name, outbound, result, started[-1:], same_id, acks, deadline)
+                    are_stored = are_stored and isinstance(outcome, StoredBatch) and outbound.count == count
+                started.append(outcome)
             pooled.sequence = starts[-1] % SEQUENCES
             is_clean = are_stored
             return started

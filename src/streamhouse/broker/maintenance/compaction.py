@@ -111,9 +111,9 @@ class Compactor:
 
     async def _partitions(self) -> list[DueForCompaction]:
         configs = await self._configs()
-        stable_flushed = {item.partition: item.flushed_end for item in self._current_session().logs}
+        flushed_ends = {item.partition: item.flushed_end for item in self._current_session().logs}
         states = [
-            with_stable_end(state, stable_flushed.get(state.partition))
+            with_stable_end(state, flushed_ends.get(state.partition))
             for state in await self._dependencies.metadata.partitions(list(configs))
         ]
         roll = await self._dependencies.metadata.membership()

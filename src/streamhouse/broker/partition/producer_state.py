@@ -55,7 +55,7 @@ class ProducerTable:
         self._key_limit = limit if key_limit is None else key_limit
         self._expire_ms = expire_ms
         self._doubt_from: int | None = None
-        self._stable_flushed: set[int] = set()
+        self._known_producers: set[int] = set()
         self.lost_from: int | None = None
         """The offset at which the table's state ends, because objects after it are missing; they may be restored."""
         self.aborted: list[AbortedTransaction] = []
@@ -76,7 +76,7 @@ class ProducerTable:
         copied._keys = dict(self._keys)
         copied._doubtful = set(self._doubtful)
         copied._doubt_from = self._doubt_from
-        copied._stable_flushed = set(self._stable_flushed)
+        copied._known_producers = set(self._known_producers)
         return copied
 
     def mark_uncertain(self, from_offset: int | None = None) -> "ProducerTable":
@@ -187,7 +187,7 @@ class ProducerTable:
     def _begin(self, producer_id: int, base_offset: int) -> int:
         """The first offset of a transaction whose first known batch is appended at `base_offset`; possibly in the
         missing part."""
-        if self._doubt_from is None or producer_id in self._stable_flushed:
+        if self._doubt_from is None or producer_id in self._known_producers:
             return base_offset
         first = self._doubt_from
         self._settle(producer_id)
@@ -196,10 +196,10 @@ class ProducerTable:
     def _settle(self, producer_id: int) -> None:
         """The open transaction of the producer is known from now on."""
         if self._doubt_from is not None:
-            self._stable_flushed.add(producer_id)
-            if len(self._stable_flushed) > self._limit:
+            self._known_producers.add(producer_id)
+            if len(self._known_producers) > self._limit:
                 self._doubt_from = None
-                self._stable_flushed.clear()
+                self._known_producers.clear()
 
     def _evict(self, among: dict[int, ProducerEntry]) -> None:
         """Drop the least recently used producers without an open transaction. Only a few are checked, and those with
@@ -255,7 +255,7 @@ class ProducerTable:
         producer_id, epoch = marker.producer
         entry = self._entries.pop(producer_id, None)
         first = entry.transaction_first if entry is not None else None
-        if first is None and self._doubt_from is not None and producer_id not in self._stable_flushed:
+        if first is None and self._doubt_from is not None and producer_id not in self._known_producers:
             first = self._doubt_from
         self._settle(producer_id)
         is_new_epoch = entry is None or epoch > entry.epoch

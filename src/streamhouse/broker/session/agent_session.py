@@ -65,7 +65,7 @@ class AgentSession:
         self._loop_state = LoopState(dependencies.clock.monotonic())
         self.stored_wal_start = 0
         self.new_leases = asyncio.Event()
-        self._aborted_cleanup: set[asyncio.Task[None]] = set()
+        self._deletions: set[asyncio.Task[None]] = set()
         self.logs = SessionLogs(
             dependencies,
             session.session_id,
@@ -256,7 +256,7 @@ class AgentSession:
         """Send heartbeats until the session is lost."""
         lease, runner = self._dependencies.settings.lease, self._dependencies.heartbeats
         life = report_alive(
-            self._loop_state, self._tell_heartbeat, clock=self._dependencies.clock, every_s=lease.renew_s / 4
+            self._loop_state, self._report_loop_state, clock=self._dependencies.clock, every_s=lease.renew_s / 4
         )
         showing = asyncio.get_running_loop().create_task(life, name="show-life")
         try:
@@ -268,7 +268,7 @@ class AgentSession:
             showing.cancel()
             await asyncio.gather(showing, return_exceptions=True)
 
-    def _tell_heartbeat(self, state: LoopState) -> None:
+    def _report_loop_state(self, state: LoopState) -> None:
         puts = self._dependencies.puts
         since, soon_s = puts.failing_since, self._dependencies.settings.cluster.refresh_s
         state.wal_start, state.wal_durable = self.wal.first_retained, self.wal.durable_below
@@ -289,7 +289,7 @@ class AgentSession:
 
     async def renew(self) -> None:
         """Send one heartbeat now."""
-        self._tell_heartbeat(self._loop_state)
+        self._report_loop_state(self._loop_state)
         await self._make_heartbeat(_call).renew(self._dependencies.metadata)
 
     def _wal_start_stored(self, wal_start: int) -> None:
@@ -298,9 +298,9 @@ class AgentSession:
 
     def delete_wal_below(self, sequence: int) -> None:
         """Delete WAL objects below `sequence`: recovery begins above it, with every database that is not rejected."""
-        aborted_cleanup = asyncio.get_running_loop().create_task(self.wal.delete_below(sequence), name="forget")
-        self._aborted_cleanup.add(aborted_cleanup)
-        aborted_cleanup.add_done_callback(self._aborted_cleanup.discard)
+        deletion = asyncio.get_running_loop().create_task(self.wal.delete_below(sequence), name="forget")
+        self._deletions.add(deletion)
+        deletion.add_done_callback(self._deletions.discard)
 
     async def _watch_wal(self) -> None:
         failure = await self.wal.wait_failed()

@@ -95,7 +95,7 @@ class ObjectWal:
         self._pending_bytes = 0
         self._windows = self._object_bytes = self._batch_bytes = self._deletes = 0
         self._deleted_below = self._forgotten_below = 0
-        self._aborted_cleanup: asyncio.Task[None] | None = None
+        self._deletion: asyncio.Task[None] | None = None
         self._ending = WalState(session)
 
     def __repr__(self) -> str:
@@ -286,19 +286,15 @@ class ObjectWal:
 
     async def delete_below(self, sequence: int) -> None:
         self._forgotten_below = max(self._forgotten_below, min(sequence, self.first_retained))
-        if (
-            self._aborted_cleanup is None
-            and not self._ending.is_closing
-            and self._deleted_below < self._forgotten_below
-        ):
-            self._aborted_cleanup = self._loop.create_task(self._forget(), name="wal-forget")
+        if self._deletion is None and not self._ending.is_closing and self._deleted_below < self._forgotten_below:
+            self._deletion = self._loop.create_task(self._forget(), name="wal-forget")
 
     async def _forget(self) -> None:
         # In the background, because the caller is the heartbeat: it must not wait for an unavailable store.
         try:
             await self._delete_below(self._forgotten_below)
         finally:
-            self._aborted_cleanup = None
+            self._deletion = None
 
     async def _delete_below(self, end: int) -> None:
         """Delete in order, so that one number is the progress; failed deletions are first in the next call."""
@@ -348,7 +344,7 @@ class ObjectWal:
 
     async def _stop(self) -> None:
         """Cancel all tasks; no buffer is in use when this returns."""
-        own = [task for task in (*self._uploads, self._pacer, self._aborted_cleanup) if task is not None]
+        own = [task for task in (*self._uploads, self._pacer, self._deletion) if task is not None]
         for task in own:
             task.cancel()
         await asyncio.gather(*own, return_exceptions=True)
