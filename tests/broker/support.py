@@ -1,4 +1,4 @@
-"""What the broker's tests share: a world of stores in memory that fail when told to, and time moved by hand.
+"""Support for tests of the broker: stores in memory with faults, and a clock that the test advances.
 
 Worker threads are calls (`run_inline`), so that what a test sees is the same each time.
 """
@@ -65,7 +65,7 @@ class StepClock:
         await waking
 
     def skip(self, seconds: float) -> None:
-        """Time passes and nobody wakes, as if the process had been stopped; sleepers wake at the next `advance`."""
+        """Advance the time without waking sleepers, as if the process was stopped; they wake at the next `advance`."""
         self._elapsed += seconds
 
     async def advance(self, seconds: float) -> None:
@@ -100,7 +100,7 @@ async def settle() -> None:
 
 
 class Faulty:
-    """A door that misbehaves as told. Everything else goes through to the store behind it."""
+    """A store with faults. All other calls go to the inner store."""
 
     def __init__(self, inner: object) -> None:
         self._inner = inner
@@ -126,7 +126,7 @@ class Faulty:
         return self._held[call]
 
     def hold_answer(self, call: str) -> asyncio.Event:
-        """Calls happen, and answer when the event is set."""
+        """Calls are executed, and return when the event is set."""
         self._held_answers[call] = asyncio.Event()
         return self._held_answers[call]
 

@@ -424,7 +424,8 @@ async def test_what_is_known_of_a_partition_is_read_again_after_it_was_handed_ov
 
 
 async def test_a_hand_over_that_outlives_a_stop_gives_no_lease_away(make_world: MakeWorld) -> None:
-    """What the stop could not flush is in the WAL, and whoever leads next must not begin before it is recovered."""
+    """Records that the stop could not flush are in the WAL; the next leader must not begin before they are
+    recovered."""
     world = await make_world(agent=AgentSettings(stop_timeout_s=5.0))
     broker = await world.start_with()
     task = world.run(broker)

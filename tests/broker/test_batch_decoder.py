@@ -1,4 +1,4 @@
-"""Batches that may expand are opened off the event loop, in memory that all requests share; nobody waits for ever."""
+"""Batches that may expand are opened off the event loop, in memory that all requests share; none waits forever."""
 
 import asyncio
 import threading

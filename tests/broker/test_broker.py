@@ -1,4 +1,4 @@
-"""The broker's door: what is checked before a log sees a batch, who is told to come back later, topics that go."""
+"""Broker: checks before an append, backpressure, and deleted topics."""
 
 import asyncio
 import random

@@ -106,7 +106,7 @@ async def test_a_heartbeat_goes_ahead_of_what_waits_for_the_database(tmp_path: P
 
 
 class Renewals:
-    """A store that notes when it was asked, and by which thread."""
+    """A store that records the time and the thread of each call."""
 
     def __init__(self) -> None:
         self.threads: list[str] = []

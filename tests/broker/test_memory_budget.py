@@ -19,7 +19,7 @@ def budget(*, limit: int = 100, throttle_at: float = 0.5, max_throttle_s: float 
 
 
 def full(**settings: float) -> MemoryBudget:
-    """A budget at its limit, above which nobody is held back for his own sake."""
+    """A budget at its limit, without a limit for each waiter."""
     made = budget(limit=100, throttle_at=1.0, max_throttle_s=settings.get("max_throttle_s", PATIENT_S))
     made.take(100)
     return made
@@ -148,7 +148,7 @@ async def test_an_append_larger_than_the_whole_budget_is_let_in_alone() -> None:
 
 
 async def test_memory_counts_as_short_for_as_long_as_someone_waits() -> None:
-    """Or nobody would flush the little that keeps a large append out."""
+    """Otherwise nothing would flush the few bytes that block a large append."""
     made = budget(limit=100)
     made.take(10)
     waiting = asyncio.ensure_future(made.admit(500))

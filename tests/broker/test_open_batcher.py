@@ -1,4 +1,4 @@
-"""Opening: what is asked for together is opened together, and nothing after the end."""
+"""OpenBatcher: logs that are requested together are opened together, and none after the end."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ OVER = LeaseLost([], why="the session is ending")
 
 
 class Door:
-    """Opens everything it is asked for, in goes that the test can hold."""
+    """Opens all requested logs, in steps that the test can delay."""
 
     def __init__(self) -> None:
         self.goes: list[list[str]] = []
@@ -51,7 +51,7 @@ async def test_a_caller_that_waits_at_the_end_gets_an_error_and_a_caller_that_co
 
 
 class BrokenDoor(Door):
-    """Fails with something that nobody expected, in its first go only."""
+    """Fails with an unexpected error, in its first step only."""
 
     async def open_many(self, wanted: Mapping[str, int]) -> Mapping[str, str | StreamhouseError]:
         if len(self.goes) == 0:

@@ -399,7 +399,7 @@ async def test_the_next_leader_takes_no_marker_twice(world: World) -> None:
 
 @pytest.mark.parametrize("how", ["open", "recovered", "flushed"])
 async def test_a_batch_with_the_numbers_of_an_aborted_one_is_not_acknowledged_as_stored(world: World, how: str) -> None:
-    """As librdkafka sends it when the answers to the aborted transaction's batches died with their leader."""
+    """As librdkafka sends it when the responses to the aborted transaction's batches were lost with their leader."""
     broker = await world.start_with()
     alice = await client(broker)
     await alice.send(b"aborted")  # 0

@@ -1,4 +1,4 @@
-"""What idempotent producers are told: new, duplicate, out of order, stale."""
+"""Results for idempotent producers: new, duplicate, out of order, stale."""
 
 import pytest
 from hypothesis import given
@@ -401,7 +401,7 @@ def test_what_a_committed_transaction_had_stored_is_still_an_original() -> None:
 
 
 def test_what_is_aborted_in_doubt_begins_where_the_doubt_does() -> None:
-    """Batches of it may be on a disk that comes back: whoever appends them again must find out."""
+    """Batches of it may be on a disk that comes back: when they are appended again, this must be known."""
     producers = table()
     producers.record(header(0, producer=1), 50, now_ms=0)
     producers.mark_uncertain(100)

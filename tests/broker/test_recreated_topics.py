@@ -1,4 +1,4 @@
-"""A topic that is deleted and created again: whoever still means the old one does no harm to the new one."""
+"""A topic that is deleted and created again: requests for the old one don't affect the new one."""
 
 import pytest
 

@@ -39,7 +39,7 @@ def environment() -> dict[str, str]:
 
 
 def start(data: Path, *more: str) -> Agent:
-    """An agent on free ports; its screen tells which."""
+    """An agent on free ports, which it prints."""
     process = subprocess.Popen(
         command("up", "--data", str(data), "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "", *more),
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""maintain: a job's flags reach it, and what it did is told to people and to programs."""
+"""maintain: flags reach the job, and its result is printed as text and as JSON."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""copy and restore: flags reach the job, mistakes are told before anything is started, and Ctrl-C says how to go on."""
+"""copy and restore: flags reach the job, errors are reported before anything starts, and Ctrl-C shows how to resume."""
 
 from typing import Any
 

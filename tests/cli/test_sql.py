@@ -1,4 +1,4 @@
-"""sql: what isn't a command is a statement; rows go where they were asked to go."""
+"""sql: anything but a command is a statement; rows are written in the requested format."""
 
 import io
 import json
@@ -24,7 +24,7 @@ COLUMNS = (("id", "BIGINT"), ("name", "STRING"))
 
 
 class FakeRows(ResultStream):
-    """What a worker would answer with."""
+    """The response of a worker."""
 
     def __init__(self, accept: str, *, truncated: bool, is_live: bool) -> None:
         self.head = ResultHeader(

@@ -70,7 +70,7 @@ class MadeUpAgents(Dependencies):
         return httpx.Response(200, json={})
 
     def _put(self, what: str, name: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Of a table the answer is what it is, of a pipeline what became of it."""
+        """The response is the definition of a table, or the outcome of a pipeline."""
         before, after = self.kept[what].get(name), {"name": name, **body}
         self.kept[what][name] = {"wish": "run", "status": {}, **after} if what == "pipelines" else after
         if what == "tables":

@@ -39,7 +39,7 @@ def closed(name: str, state: str = "CompleteCommit") -> Transaction:
 
 @pytest.fixture
 def requests(world: World) -> list[httpx.Request]:
-    """One that is open and one that isn't; what agents are asked."""
+    """An open transaction and a closed one; returns the requests to agents."""
     requests: list[httpx.Request] = []
 
     def shown(body: object) -> Callable[[httpx.Request], httpx.Response]:

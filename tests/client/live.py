@@ -1,4 +1,4 @@
-"""A live agent that the client's tests share, and names that nobody else uses."""
+"""A live agent that the client's tests share, and unique names."""
 
 import itertools
 from collections.abc import Iterator

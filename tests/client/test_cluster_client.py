@@ -1,4 +1,4 @@
-"""The cluster_client: answers of several agents put together, whoever is silent."""
+"""ClusterClient: responses of several agents are combined, also if some don't respond."""
 
 from collections.abc import Callable
 from typing import Any
@@ -63,7 +63,7 @@ def an_examination(
 
 
 class Agents:
-    """What each address answers on each path; None: it doesn't answer at all."""
+    """The response of each address for each path; None: it doesn't respond."""
 
     def __init__(self, responses: dict[str, dict[str, Any] | None]) -> None:
         self._answers = responses

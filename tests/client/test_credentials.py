@@ -23,7 +23,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 
 
 @asynccontextmanager
 async def server(context: ssl.SSLContext | None) -> AsyncIterator[int]:
-    """Answers every HTTP request with an empty list of agents."""
+    """Responds to every HTTP request with an empty list of agents."""
 
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Questions to a cluster in which an agent has just died: another one is asked, and leaders are looked up again."""
+"""Requests to a cluster in which an agent has just died: another one is used, and leaders are looked up again."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +16,7 @@ NOT_LEADER = 6
 
 
 class FakeCluster:
-    """Agents 1 to 3 as aiokafka would show them; node 1 is the one that is asked first."""
+    """Agents 1 to 3 as aiokafka would show them; node 1 gets the first request."""
 
     def __init__(self, *, dead: set[int], leaders: list[int]) -> None:
         self.dead = dead

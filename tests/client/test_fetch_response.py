@@ -1,4 +1,4 @@
-"""Answers to fetches become records, and places to go on from."""
+"""Fetch responses become records and next offsets."""
 
 from types import SimpleNamespace
 from typing import Any

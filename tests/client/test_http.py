@@ -163,7 +163,7 @@ async def test_an_agent_that_says_nothing_in_time_is_reported_by_what_happened()
 
 
 class Busy:
-    """Refuses with 429 so often, then answers."""
+    """Responds with 429 a number of times, then with 200."""
 
     def __init__(self, times: int, response: httpx.Response, *, retry_after: str | None = "3") -> None:
         self.requests = 0

@@ -1,4 +1,4 @@
-"""Producer, consumer and admin against a broker that is not ours."""
+"""Producer, consumer and admin against librdkafka's mock broker."""
 
 import socket
 from typing import get_args
@@ -107,7 +107,7 @@ async def test_a_record_without_key_and_value_is_refused(broker: str) -> None:
 
 @pytest.fixture
 def nobody() -> str:
-    """An address where nobody listens."""
+    """An address without a listener."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{taken.getsockname()[1]}"

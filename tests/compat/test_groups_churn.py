@@ -107,7 +107,7 @@ class Member:
 
 
 class Writer:
-    """Writes numbered records into all partitions until told to stop; `ends` is what was acknowledged."""
+    """Writes numbered records into all partitions until it is stopped; `ends` are the acknowledged ends."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._producer = aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True)

@@ -1,4 +1,4 @@
-"""Segments that vanish under an agent: real clients are told, and everything around what is missing goes on."""
+"""Segments that vanish under an agent: real clients get errors, and all other records stay readable."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Kafka's clients log in over TLS and without it, with every mechanism; what they may not do, they are told."""
+"""Kafka's clients log in over TLS and without it, with every mechanism; missing rights are errors."""
 
 import asyncio
 import ssl

@@ -1,4 +1,4 @@
-"""A topic is asked to be a lake table with confluent-kafka's AdminClient (librdkafka), against a live agent."""
+"""Topic settings for lake tables with confluent-kafka's AdminClient (librdkafka), against a live agent."""
 
 from typing import Any
 

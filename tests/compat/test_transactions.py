@@ -46,7 +46,7 @@ def a_producer(bootstrap: str, transactional_id: str, **settings: object) -> Pro
 
 
 def read(bootstrap: str, topic: str, level: str, *, partition: int = 0) -> list[bytes]:
-    """What a reader of this level has seen when it is told that this is the end."""
+    """The records that a reader of this isolation level has read up to the end."""
     seen: list[bytes] = []
     settings = {
         "bootstrap.servers": bootstrap,
@@ -102,7 +102,7 @@ def test_what_is_committed_is_seen_and_what_is_aborted_is_not(bootstrap: str, to
 
 
 async def send_as(bootstrap: str, transactional_id: str, topic: str, value: bytes) -> None:
-    """The first batch of the producer in partition 0, of which it gets no answer."""
+    """The first batch of the producer in partition 0, whose response is lost."""
     host, port = bootstrap.split(",")[0].rsplit(":", 1)
     client = await Client.connect(host, int(port))
     try:
@@ -123,7 +123,7 @@ async def send_as(bootstrap: str, transactional_id: str, topic: str, value: byte
 def test_librdkafka_aborts_and_goes_on_where_it_uses_the_numbers_of_an_aborted_batch_again(
     bootstrap: str, topic: str
 ) -> None:
-    """As it does when the answer to the aborted batch died with its leader."""
+    """As it does when the response to the aborted batch was lost with its leader."""
     producer = a_producer(bootstrap, topic)
     producer.begin_transaction()
     producer.produce(topic, b"elsewhere", partition=1)

@@ -1,4 +1,4 @@
-"""Changes that are heard: what is told, when, and what listeners can't do to each other."""
+"""Change notifications: their content and time, and the isolation of listeners."""
 
 import asyncio
 import logging

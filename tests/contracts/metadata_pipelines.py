@@ -103,7 +103,7 @@ async def beat(
     max_events: int = ROOM,
     max_supervisors: int = ROOM,
 ) -> dict[str, int]:
-    """A heartbeat that lists pipelines by name and epoch; what it is told to run."""
+    """Send a heartbeat with pipelines by name and epoch; returns the assigned pipelines."""
     listed = tuple(
         PipelineReport(name=PipelineName(name), epoch=epoch, status=status, events=events)
         for name, epoch in (running or {}).items()

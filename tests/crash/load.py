@@ -1,4 +1,4 @@
-"""Load on a live agent, and what it was told: every acknowledgement with its offset, to be checked against the log."""
+"""Load on a live agent, and every acknowledgement with its offset, to be checked against the log."""
 
 import threading
 import time
@@ -26,7 +26,7 @@ def place_of(message: Message) -> tuple[int, int, bytes]:
 
 @dataclass
 class Ledger:
-    """What producers were told."""
+    """The acknowledgements of producers."""
 
     acked: dict[tuple[int, int], bytes] = field(default_factory=dict)
     """(partition, offset) -> value"""

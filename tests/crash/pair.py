@@ -22,7 +22,7 @@ SETTINGS = (
 
 
 class Pair(NamedTuple):
-    """The one that is asked first, the other one, and the way on which the first reaches it."""
+    """The agent that gets the requests, the other one, and the proxy between them."""
 
     first: LiveAgent
     second: LiveAgent

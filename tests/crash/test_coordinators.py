@@ -1,4 +1,4 @@
-"""Two agents and PostgreSQL: whoever coordinates a commit is killed at a known step of it; the other one goes on."""
+"""Two agents and PostgreSQL: the coordinator of a commit is killed at a known step; the other agent continues."""
 
 import asyncio
 import uuid
@@ -57,7 +57,7 @@ async def until_shared(http: httpx.AsyncClient, pair: Pair) -> None:
 
 
 async def until_read(http: httpx.AsyncClient, agent: LiveAgent, name: TopicPartition) -> list[str]:
-    """What a partition has, once somebody leads it."""
+    """The records of a partition, once it has a leader."""
     url = f"http://{agent.http}/v1/topics/{name.topic}/partitions/{name.partition}/records"
     async with asyncio.timeout(ENDS_S):
         while True:

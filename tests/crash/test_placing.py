@@ -1,4 +1,4 @@
-"""Three agents, PostgreSQL and a bucket in a folder: whoever coordinates a commit is killed in the middle of it."""
+"""Three agents, PostgreSQL and a bucket in a folder: the coordinator of a commit is killed in the middle of it."""
 
 import asyncio
 import random
@@ -50,7 +50,7 @@ async def bucket(tmp_path: Path) -> AsyncIterator[ObjectStore]:
 
 
 async def committed(http: httpx.AsyncClient, agents: list[LiveAgent], body: dict[str, Any]) -> dict[str, Any]:
-    """As a query's driver does it: at one agent after the other, until it is told."""
+    """As a query's driver does it: at one agent after the other, until it gets the result."""
     for turn in range(600):
         agent = agents[turn % len(agents)]
         try:

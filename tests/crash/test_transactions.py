@@ -82,7 +82,7 @@ async def test_a_transaction_goes_on_when_its_coordinator_is_killed(
 
 
 def seen(bootstrap: str, partition: int) -> list[bytes]:
-    """What readers of committed records get once the transaction is over there, which a record behind it tells."""
+    """The committed records after the end of the transaction, which a later record shows."""
     plain = Producer({"bootstrap.servers": bootstrap})
     plain.produce(TOPIC, b"behind it", partition=partition)
     assert plain.flush(ENDS_S) == 0

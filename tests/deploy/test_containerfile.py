@@ -1,4 +1,4 @@
-"""The container file: nothing unlocked goes in, nobody's rights remain, and the agent hears SIGTERM."""
+"""The container file: only locked dependencies, no root rights, and the agent gets SIGTERM."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A real cluster is administered while somebody writes to it: nobody who produces notices."""
+"""A real cluster is administered under load: producers see no errors."""
 
 import json
 import subprocess
@@ -17,11 +17,11 @@ __all__ = ["run"]
 
 PARTITIONS = 6
 LEASE = ("--lease-ttl", "10s")
-"""Nobody dies here: agents keep their leases, however busy the machine is."""
+"""No agent is killed: agents keep their leases, however busy the machine is."""
 
 
 class Writer:
-    """Produces without a pause until it is told to stop, and remembers everything that went wrong."""
+    """Produces without a pause until it is stopped, and collects all errors."""
 
     def __init__(self, bootstrap: str) -> None:
         self.acked = 0

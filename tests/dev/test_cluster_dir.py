@@ -1,4 +1,4 @@
-"""The folder of a local cluster: one cluster at a time, secrets that stay and that nobody else reads."""
+"""The folder of a local cluster: one cluster at a time, and lasting secrets that only the owner can read."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Children: they start, tell why they didn't, stop when asked, and never outlive whoever started them."""
+"""Child processes: start, errors at the start, stop, and the end of their parent."""
 
 import os
 import select

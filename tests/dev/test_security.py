@@ -1,4 +1,4 @@
-"""What `--secure` makes: certificates that clients trust, secrets that nobody else reads, files of clients."""
+"""What `--secure` makes: certificates that clients trust, secrets that only the owner can read, files of clients."""
 
 import asyncio
 import ssl

@@ -155,7 +155,7 @@ def at(agent: LiveAgent, text: str) -> str:
 
 @contextlib.contextmanager
 def agent_for_pages(folder: Path) -> Iterator[LiveAgent]:
-    """An agent that allows what pages tell their readers to allow."""
+    """An agent with the settings that the pages require."""
     allowed = ("--set", "pipelines.allow_python=true", "--set", f"tables.files_under={folder}")
     with LiveAgent(folder / "data", *allowed, grpc=True) as agent:
         yield agent

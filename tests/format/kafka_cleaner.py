@@ -68,7 +68,7 @@ class Bookkeeping:
 class Pass(NamedTuple):
     log: list[Entry]
     spent_aborts: list[int]
-    """Offsets of markers whose transactions nobody needs to be told of any more."""
+    """Offsets of markers whose transactions no reader needs any more."""
 
 
 def latest_offsets(log: Sequence[Entry], aborted: Iterable[AbortedTransaction], *, end: int) -> dict[bytes, int]:

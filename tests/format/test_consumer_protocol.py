@@ -1,4 +1,4 @@
-"""What consumers subscribe to and what they were assigned is read from bytes of anybody, whatever they are."""
+"""Subscriptions and assignments of consumers are decoded from untrusted bytes."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""Lake tables as statements, and back again: what is kept is what was asked for."""
+"""Lake tables as statements, and back again."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,7 @@ KEYED = replace(TABLE, mode="upsert", key=("id", "country"), options={"partition
 
 
 def kept(table: LakeTableSpec) -> LakeTableSpec:
-    """As agents tell it."""
+    """As agents return it."""
     definition, writer = parse(statements_of(table))
     assert isinstance(definition, CreateTable)
     assert isinstance(writer, CreatePipeline)

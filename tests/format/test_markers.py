@@ -1,4 +1,4 @@
-"""Markers: control batches that Kafka's clients know, and that tell what they were made of."""
+"""Markers: control batches in Kafka's format, encoded and decoded."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Statements: what a file of SQL asks for, where each part of it stands, and what is said of mistakes."""
+"""Statements: the parsed content of a SQL file, positions, and errors."""
 
 import pytest
 from hypothesis import given

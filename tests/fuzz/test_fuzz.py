@@ -1,4 +1,4 @@
-"""Mutated frames through a whole agent: it answers or closes, does not grow, and serves others as before."""
+"""Mutated frames through a whole agent: it responds or closes, does not grow, and serves others as before."""
 
 from pathlib import Path
 

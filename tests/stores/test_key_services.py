@@ -1,4 +1,4 @@
-"""Key services over HTTP, each a scripted server that knows its service's language and keeps the keys."""
+"""Key services over HTTP, each against a fake server with the service's protocol."""
 
 import base64
 import hashlib

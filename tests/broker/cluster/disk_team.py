@@ -97,7 +97,7 @@ class DiskAgent:
 
 
 class DiskTeam:
-    """Implements `Peers`: whoever is up answers at its address."""
+    """Implements `AgentClient`: every running agent responds at its address."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -136,7 +136,7 @@ class DiskTeam:
         raise Unavailable(f"nobody listens; address={at}")
 
     async def leader(self, name: TopicPartition) -> DiskAgent | None:
-        """Who leads, as an agent that is up tells."""
+        """The leader, as any running agent reports it."""
         request = self.up()[0].up
         topic = await request.topic(name.topic)
         result = (await request.leaders([topic]))[PartitionId(topic.topic_id, name.partition)].session
@@ -146,7 +146,7 @@ class DiskTeam:
         return [name for name in names if await self.leader(name) is host]
 
     async def try_produce(self, name: TopicPartition, data: memoryview) -> int | None:
-        """One try of a client; None when it was refused, or the answer got lost."""
+        """One attempt of a client; None if it was rejected, or the response was lost."""
         host = await self.leader(name)
         if host is None or not host.is_up:
             await self.world.clock.advance(0.1)

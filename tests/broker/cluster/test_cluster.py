@@ -250,7 +250,7 @@ async def test_an_agent_that_left_in_order_is_not_named_any_more(team: Team) -> 
 
 
 async def test_an_agent_that_starts_knows_who_departed_before_like_all_others(team: Team) -> None:
-    """Java's Admin asks one agent who is there, and waits for an answer from an id that another doesn't know."""
+    """Java's Admin gets the agents from one of them, and then waits for a node id that another agent doesn't know."""
     first, second, third = await team.join(), await team.join(), await team.join()
     lease, cluster = team.world.settings.lease, team.world.settings.cluster
     await team.kill(second)
@@ -446,7 +446,7 @@ async def test_a_recoverer_that_dies_too_is_succeeded(team: Team) -> None:
 async def test_recovery_begins_at_the_mark_as_it_stands_after_the_claim(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever knew an older one would find the first object missing, and take that for the end of the log."""
+    """With an older mark, recovery would find the first object missing, and take that for the end of the log."""
     first = await team.join()
     await team.topic()
     (known_long_ago,) = (await team.world.sqlite.membership()).sessions
@@ -524,7 +524,7 @@ async def test_settings_and_deletions_by_one_agent_hold_for_logs_of_another(team
 
 
 async def test_retention_moves_the_log_starts_of_what_an_agent_leads_and_of_nothing_else(team: Team) -> None:
-    """Whoever else moves one doesn't tell the leader, which goes on with the old one."""
+    """If another agent moves a log start, the leader doesn't know, and keeps the old one."""
     first, second = await team.join(), await team.join()
     await first.create_topic("orders", partitions=PARTITIONS, overrides={"retention.ms": "1000"})
     for name in names():
@@ -537,7 +537,7 @@ async def test_retention_moves_the_log_starts_of_what_an_agent_leads_and_of_noth
 
 
 async def test_a_zombie_never_says_that_an_offset_is_out_of_range(team: Team) -> None:
-    """Told so, a consumer would begin somewhere else; the next leader may have what lies beyond."""
+    """With OffsetOutOfRange a consumer would reset its position; the next leader may have the records beyond."""
     first, _second = await team.join(), await team.join()
     await team.topic()
     (name, *_) = await team.led_by(first)

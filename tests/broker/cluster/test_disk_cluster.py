@@ -177,7 +177,7 @@ async def test_a_consumer_passes_the_gap(team: DiskTeam) -> None:
 
 @pytest.mark.parametrize("is_flushed", [False, True])
 async def test_a_consumer_gets_to_the_end_where_that_is_a_gap(team: DiskTeam, is_flushed: bool) -> None:
-    """Whoever reads as far as the log's end, and no further, must come there though nobody writes any more."""
+    """A reader that stops at the log's end must reach it although there are no more appends."""
     first, second, (name, *_) = await two_hosts(team)
     await team.produce(name, batch(b"a"))
     if is_flushed:

@@ -94,7 +94,7 @@ async def test_a_copy_from_before_a_kill(stores: Stores, killed_after_s: int) ->
 @pytest.mark.parametrize("killed_after_s", scaled(quick=[12], nightly=[1.5, 12, 45, 70]))
 @pytest.mark.parametrize("has_topic", [True, False])
 async def test_a_copy_from_before_the_partition_was_led(stores: Stores, has_topic: bool, killed_after_s: float) -> None:
-    """With it nobody would look for the partition in the log of the agent that was killed."""
+    """With it no agent would look for the partition in the log of the agent that was killed."""
     world = stores.world
     broker = await start(world)
     world.run(broker)

@@ -102,7 +102,7 @@ async def test_a_producer_that_was_forgotten_is_believed_when_the_time_is_over(t
 
 
 async def test_a_gap_is_waited_for_however_long_a_partition_has_stayed(team: Team) -> None:
-    """A producer may have gone to somebody else with what is missing, and learns late who leads."""
+    """A producer may have sent the missing batches to another agent, and learn of the new leader late."""
     name, second = await moved(team, stored=1)
     await appended(second, name, 1)
     await team.pass_time(SETTLE_S + 0.1)

@@ -160,7 +160,7 @@ async def test_two_neighbouring_objects_and_a_later_one_are_lost(world: ObjectWo
 
 
 async def move_flushed_end(world: World, offset: int) -> None:
-    """Somebody changes the row behind the agent's back: an older database, a hand."""
+    """The row changes without the agent: an older database, or an operator."""
 
     async def change(tx: Transaction) -> int:
         return await tx.change("UPDATE partitions SET flushed_end = :offset", {"offset": offset})

@@ -1,4 +1,5 @@
-"""What tests of placing share: segments as a stranger writes them, and agents that hold for each other."""
+"""Support for tests of external commits: segments of an external writer, and agents that freeze partitions for each
+other."""
 
 import asyncio
 import uuid
@@ -88,12 +89,12 @@ async def written(
 
 
 class Links:
-    """The `Holders` door between brokers of this process; agents that are gone, and messages that are, can be had."""
+    """A `FreezeClient` between brokers of this process; agents may be down, and messages lost."""
 
     def __init__(self) -> None:
         self.brokers: dict[Address, Broker] = {}
         self.lose: set[str] = set()
-        """Of "hold", "hold answer", "end": what doesn't arrive."""
+        """Messages that are lost: "hold", "hold answer", "end"."""
         self.before_end: Callable[[], Awaitable[None]] | None = None
 
     async def hold(self, at: Address, requested: FreezeRequest, *, timeout_s: float) -> Sequence[FrozenPartition]:
@@ -116,7 +117,7 @@ class Links:
 
 
 class Team:
-    """Agents on the same stores, that hold partitions for each other."""
+    """Agents on the same stores that freeze partitions for each other."""
 
     def __init__(self, world: World) -> None:
         self.world = world

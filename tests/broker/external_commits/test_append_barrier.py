@@ -1,4 +1,4 @@
-"""The gate: who waited goes before who comes later, and nobody waits for ever."""
+"""AppendBarrier: waiters are served in order, and none waits forever."""
 
 import asyncio
 

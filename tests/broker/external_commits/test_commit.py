@@ -267,7 +267,7 @@ async def hold(broker: Broker, hold_id: str = "h", *, timeout_s: float = 5.0, na
 
 
 async def test_a_log_that_can_not_be_opened_in_time_is_not_waited_for(world: World, broker: Broker) -> None:
-    """A leader that lost its metadata in the middle answers all the same, and holds nothing."""
+    """A leader that loses the metadata store in between responds all the same, and freezes nothing."""
     going_on = world.metadata.hold("acquire")
     with pytest.raises(PartitionHeld):
         await hold(broker, timeout_s=0.02)

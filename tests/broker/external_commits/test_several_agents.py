@@ -36,7 +36,7 @@ async def team(make_world: MakeWorld) -> Team:
 
 
 async def append(team: Team, name: TopicPartition, data: memoryview) -> int:
-    """As a client does it: to whoever leads, until it works."""
+    """As a client does it: to the current leader, until it succeeds."""
     for _ in range(300):
         leader = await team.leader(name)
         try:
@@ -58,7 +58,7 @@ async def read_all(team: Team) -> dict[TopicPartition, dict[int, bytes | None]]:
 
 
 async def until_committed(team: Team, coordinator: Broker, epoch: int = 1) -> StoredCommit:
-    """As a query does it: the same work again, with other objects, until it is told."""
+    """As a query does it: the same work again, with other objects, until it gets the result."""
     for _ in range(50):
         request = await written(coordinator, team.world.bucket, VALUES, epoch=epoch)
         try:
@@ -124,7 +124,7 @@ async def test_a_coordinator_that_dies_behind_the_transaction_is_not_needed(team
 
 
 async def test_a_repeated_commit_can_be_read_at_the_agent_that_responds(team: Team) -> None:
-    """Also where the one that made it died before it told anybody, and no time has passed."""
+    """Also if the agent that made it died before it notified any other, and no time has passed."""
     coordinator, *others = team.agents
     for name in NAMES:
         await append(team, name, batch(b"before"))

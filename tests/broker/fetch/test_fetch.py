@@ -1,4 +1,4 @@
-"""Fetching: limits and order of an answer, and waiting that ends when it should."""
+"""Fetching: limits and order of a response, and long polls that end in time."""
 
 import asyncio
 

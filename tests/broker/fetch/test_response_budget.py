@@ -1,4 +1,4 @@
-"""Answers together: however many clients are served at once, and however slow, what was read for them has a limit."""
+"""Response budget: the memory of all responses is limited, however many clients there are, and however slow."""
 
 import asyncio
 
@@ -45,7 +45,7 @@ async def world(make_world: MakeWorld) -> World:
 
 @pytest.fixture
 async def broker(world: World) -> Broker:
-    """Every partition has more in segments than all answers together may have."""
+    """Every partition has more in segments than the budget of all responses."""
     broker = await world.start()
     await broker.create_topic("orders", partitions=PARTITIONS, overrides={})
     for number in range(PARTITIONS):

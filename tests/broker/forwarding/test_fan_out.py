@@ -1,4 +1,4 @@
-"""When a read of several leaders is good enough, and what of it is told."""
+"""When a read of several leaders ends, and which results it returns."""
 
 from streamhouse.broker.forwarding.fan_out import is_enough, trimmed
 from streamhouse.errors import NotLeader, OffsetOutOfRange, Unavailable

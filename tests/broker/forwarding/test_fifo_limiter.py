@@ -1,4 +1,4 @@
-"""Gates: so much at once, in the order of coming, and nobody's place is lost when somebody gives up."""
+"""FifoLimiter: a limit at once, in order of arrival; no waiter loses its place when another gives up."""
 
 import asyncio
 

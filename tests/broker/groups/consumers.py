@@ -1,4 +1,4 @@
-"""Consumers that do what Kafka's clients do when told so, and a book of what they were promised."""
+"""Consumers that act as Kafka's clients do, and a record of the responses that they got."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -133,7 +133,7 @@ class Consumer:
 
 
 def assign(joined: JoinResult) -> dict[str, bytes]:
-    """Partitions in turn; nothing for a follower, who knows nobody."""
+    """Assign partitions round-robin; nothing by a follower, which doesn't know the members."""
     count = len(joined.members)
     return {
         member.member_id: " ".join(str(each) for each in range(len(ORDERS)) if each % count == place).encode()

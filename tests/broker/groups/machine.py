@@ -98,7 +98,7 @@ class Machine:
         return outcomes
 
     def pass_time(self, seconds: float) -> None:
-        """Time goes on; the machine is woken exactly when it asks for it."""
+        """Advance the time; `tick` is called exactly at the deadlines."""
         end = self.now + seconds
         ticks = 0
         while (due := self.group.next_deadline()) <= end:
@@ -151,7 +151,7 @@ class Machine:
         return members
 
     def keep_alive(self, seconds: float, *members: str, step_s: float = 3.0) -> None:
-        """Time goes on, and these members give signs of life; what they are told does not matter."""
+        """Advance the time while these members send heartbeats, whose responses are ignored."""
         end = self.now + seconds
         while self.now < end:
             self.pass_time(min(step_s, end - self.now))

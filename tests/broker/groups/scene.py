@@ -40,7 +40,7 @@ SESSION_S = 10.0
 
 
 class StandingClock:
-    """Time stands still until the test moves it; whoever sleeps is woken when his time has come."""
+    """A clock that the test advances; sleepers wake at their deadlines."""
 
     def __init__(self) -> None:
         self._now = 1000.0
@@ -91,7 +91,7 @@ class Inline(Executor):
 
 
 class Weather:
-    """A metadata store as seen through bad weather: calls may be refused, lose their answer, or be held up."""
+    """A metadata store with faults: calls may be refused, lose their response, or be delayed."""
 
     def __init__(self, inner: MetadataStore) -> None:
         self._inner = inner

@@ -32,9 +32,9 @@ class GroupMachine(RuleBasedStateMachine):
         self.ids: list[tuple[str, str | None]] = []
         self.highest = 0
         self.owners: dict[tuple[int, int], str] = {}
-        """(generation, partition) -> who was told to read it; the lives of a static member are one."""
+        """(generation, partition) -> the member that it was assigned to; restarts of a static member count as one."""
         self.rosters: dict[int, tuple[str, ...]] = {}
-        """generation -> the members that its leader was told of."""
+        """generation -> the members that its leader got."""
         self.syncs: dict[int, tuple[str, str | None, int]] = {}
         self.seen = 0
 
@@ -132,7 +132,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def look_at_answers(self) -> None:
-        """Every answer, once."""
+        """Check every response once."""
         responses = list(self.machine.responses.items())
         for token, response in responses[self.seen :]:
             assert token in self.requested or token == max(self.machine.responses)
@@ -156,7 +156,7 @@ class GroupMachine(RuleBasedStateMachine):
             self.rosters[response.generation] = tuple(each.member_id for each in response.members)
 
     def synced(self, member_id: str, instance_id: str | None, generation: int, assignment: bytes) -> None:
-        """What a member is told was durable before, and nobody else was told the same in that generation."""
+        """A member's assignment was durable before, and no other member of the generation got the same."""
         durable = [stored for stored in self.machine.stored if stored.generation == generation]
         assert durable, "a generation was handed out before it was durable"
         assert assignment in [each.assignment for each in durable[-1].members if each.member_id == member_id]
@@ -191,7 +191,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert len(group.roster) <= 4 or group.state is GroupState.PREPARING_REBALANCE
 
     def teardown(self) -> None:
-        """Everybody falls silent: in the end each has had its answer, and the group is empty."""
+        """All members stop: in the end each has got its response, and the group is empty."""
         machine = self.machine
         machine.holds_writes = False
         machine.perform([])

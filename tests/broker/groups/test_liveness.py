@@ -1,4 +1,4 @@
-"""After any trouble, every member that keeps joining gets an assignment: nobody waits for what never comes.
+"""After any fault, every member that keeps joining gets an assignment: no member waits forever.
 
 A joining member waits for the others at most as long as the rebalance timeout, for one that is gone at most as long as
 its session, and where the group is new as long as the delay of its first rebalance. The oracle is what members were
@@ -55,7 +55,7 @@ def trouble(world: World) -> list[Member]:
 
 
 def is_settled(world: World, members: list[Member]) -> bool:
-    """Whether all that keep joining have an assignment of the group's generation, and nobody who is gone is in it."""
+    """Whether all that keep joining have an assignment of the group's generation, and no former member is in it."""
     group = world.coordinator.group
     if group is None or group.state is not GroupState.STABLE:
         return False

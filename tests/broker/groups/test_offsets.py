@@ -268,7 +268,7 @@ async def test_unknown_topics_have_no_offsets(agent: Agent) -> None:
 
 @pytest.mark.parametrize("call", ["committed_offsets", "pending_offsets", "topics"])
 async def test_while_the_store_is_away_reading_is_put_off(scene: Scene, agent: Agent, call: str) -> None:
-    """With the one error on which every client asks again."""
+    """With the one error on which every client retries."""
     await agent.groups.commit("g", NOBODY, at(1))
     await scene.clock.advance(1)
     agent.store.refused.add(call)

@@ -68,7 +68,7 @@ class Outage:
 
 
 class TimedLink(Link):
-    """Remembers the longest time that anybody waited for an answer."""
+    """Records the longest wait for a response."""
 
     clock: StandingClock
     longest_s = 0.0
@@ -82,7 +82,7 @@ class TimedLink(Link):
 
 
 class SeekingConsumer(Consumer):
-    """Asks who coordinates before it joins, as clients do after every error of a coordinator."""
+    """Looks up the coordinator before it joins, as clients do after every error of a coordinator."""
 
     async def _join(self) -> None:
         await self._link.ask(self._link.groups.coordinator_of("g"))

@@ -86,7 +86,7 @@ class View:
 
 
 async def as_kafka(broker: Broker, *, is_committed: bool = True, max_bytes: int = 300) -> View:
-    """Everything as a consumer of Kafka gets it, answer by answer."""
+    """All records as a Kafka consumer gets them, response by response."""
     view, offset = View(), 0
     while True:
         request = PartitionFetch(ORDERS, offset, max_bytes, committed=is_committed)

@@ -1,4 +1,4 @@
-"""Damage at rest is found by whoever reads it, is copied by nobody, and stays the trouble of its own partition."""
+"""Damage at rest is found by readers, is never copied, and affects only its own partition."""
 
 from collections.abc import Callable
 from dataclasses import replace

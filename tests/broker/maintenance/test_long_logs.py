@@ -103,7 +103,7 @@ async def merge(broker: Broker, *runs: Run) -> None:
 
 
 class Rows:
-    """A partition of very many runs, made when they are asked for."""
+    """A partition of very many runs, created on demand."""
 
     def __init__(self) -> None:
         self.requested: list[int] = []

@@ -47,7 +47,7 @@ async def restarted(world: World) -> Broker:
 
 
 async def lose(world: World, *runs: Run) -> None:
-    """The store forgets objects, and nobody is told."""
+    """The store loses objects silently."""
     for run in runs:
         await world.bucket.delete(run.object_key)
 
@@ -277,7 +277,7 @@ async def test_a_partition_is_not_opened_while_nobody_says_whether_its_newest_ob
 
 
 async def test_a_transaction_that_was_open_before_a_lost_object_stays_open(world: World) -> None:
-    """Readers of committed records must not be told more because a marker, or the next batch, is lost."""
+    """Readers of committed records must not get more records because a marker, or the next batch, is lost."""
     broker = await world.start_with(ORDERS)
     producer = await broker.transactions.init_producer("alice", 10_000, None)
     whose = {"producer": producer.producer_id, "epoch": producer.epoch, "is_transactional": True}
@@ -292,7 +292,7 @@ async def test_a_transaction_that_was_open_before_a_lost_object_stays_open(world
 
 
 async def test_nothing_of_a_lost_object_counts_as_settled_until_it_is_back(world: World) -> None:
-    """It may hold the beginning of a transaction that is open, whose records nobody may take for committed."""
+    """It may have the beginning of an open transaction, whose records must not be read as committed."""
     broker = await world.start_with(ORDERS)
     await flushed(broker, batch(b"x"))
     producer = await broker.transactions.init_producer("alice", 10_000, None)

@@ -401,7 +401,7 @@ async def test_maintenance_runs_by_itself_and_survives_a_store_that_is_away(make
 
 
 class _Logs:
-    """Logs in the object store, of sessions that ended, that live, or that nobody ever heard of."""
+    """Logs in the object store, of sessions that ended, that are live, or that are unknown."""
 
     def __init__(self, world: World) -> None:
         self.world = world

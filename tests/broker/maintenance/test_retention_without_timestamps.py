@@ -1,4 +1,4 @@
-"""Retention of records that came without times: their object tells how old they are."""
+"""Retention of records without timestamps: their age is that of their object."""
 
 import pytest
 

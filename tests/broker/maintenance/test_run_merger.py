@@ -1,4 +1,4 @@
-"""Small runs become large ones, and nobody who reads or writes notices."""
+"""Small runs become large ones; readers and writers are not affected."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Flushing: all that a topic has is in segments when a job asks for it, whoever leads it."""
+"""TopicFlush: all records of a topic are in segments for a job, whichever agents lead it."""
 
 import pytest
 

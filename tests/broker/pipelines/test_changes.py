@@ -1,4 +1,4 @@
-"""What becomes of a pipeline when somebody wishes something of it."""
+"""Changes of a pipeline: apply, pause, resume, restart, delete."""
 
 from dataclasses import replace
 

@@ -116,7 +116,7 @@ async def test_agents_that_use_a_limit_share_it(world: World, broker: Broker, qu
 
 
 async def test_of_client_ids_only_so_much_is_tracked_as_an_entity_may_have(world: World, quotas: Quotas) -> None:
-    """A client chooses its id, of up to 32 KiB, and agents tell each other every second what is tracked."""
+    """Clients choose their ids, of up to 32 KiB, and agents exchange the tracked ones every second."""
     await quotas.alter(QuotaEntity(client_id=DEFAULT), {PRODUCER_BYTE_RATE: RATE})
     for number in range(20):
         charge(quotas, 1, client_id=f"{number:04}" + "x" * 32_000)

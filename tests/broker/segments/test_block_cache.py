@@ -18,7 +18,7 @@ class Thing:
 
 
 class Maker:
-    """Makes things when told to, and counts how often it was asked."""
+    """Creates things on request, and counts the requests."""
 
     def __init__(self) -> None:
         self.requested = 0

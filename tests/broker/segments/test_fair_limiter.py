@@ -1,4 +1,4 @@
-"""Turns: so many at once, partitions one after the other, and nobody's turn is lost."""
+"""FairLimiter: a limit at once, partitions in turn, and no waiter is lost."""
 
 import asyncio
 import random
@@ -12,7 +12,7 @@ from tests.broker.support import settle
 
 
 class Crowd:
-    """People who want turns; each holds its own until told to go."""
+    """Waiters of a limiter; each holds its slot until it is released."""
 
     def __init__(self, limit: int) -> None:
         self.turns = FairLimiter(limit)
@@ -29,7 +29,7 @@ class Crowd:
             await self.going[-1].wait()
 
     async def go(self) -> None:
-        """Whoever was served first, and is still there, goes."""
+        """Release the slot that was granted first."""
         next(event for event in self.going if not event.is_set()).set()
         await settle()
 

@@ -1,4 +1,4 @@
-"""The reader over memory, disk and store: the nearest answers, once for all who ask, and never with wrong bytes."""
+"""The reader over memory, disk and store: the nearest tier serves, once for all readers, and never with wrong bytes."""
 
 import asyncio
 import errno

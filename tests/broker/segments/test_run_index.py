@@ -36,7 +36,7 @@ def run(base: int, end: int, partition: PartitionId = PARTITION) -> Run:
 
 
 class Rows:
-    """The part of the metadata store that is asked for runs."""
+    """The part of the metadata store that returns runs."""
 
     def __init__(self, *rows: Run) -> None:
         self.rows = list(rows)

@@ -84,7 +84,7 @@ class Producer:
 
 
 async def committed(broker: Broker, name: TopicPartition = ORDERS) -> Sequence[bytes | None]:
-    """What somebody who wants committed records alone reads from the start."""
+    """The records that a read_committed consumer reads from the start."""
     results: list[bytes | None] = []
     offset = 0
     while True:

@@ -1,4 +1,4 @@
-"""Transactions of producers: decided at once, heard of everywhere, found by others when whoever decided is gone."""
+"""Transactions of producers: the decision is durable first, reaches all partitions, and survives its coordinator."""
 
 import asyncio
 from collections.abc import Sequence
@@ -332,7 +332,7 @@ async def test_a_decision_that_never_reached_a_partition_is_written_by_a_live_ag
 
 
 async def test_an_agent_that_was_taken_for_dead_ends_nothing_that_it_was_asked_to_end_long_ago() -> None:
-    """Its producer, which keeps its epoch, asked another agent meanwhile and is in its next transaction."""
+    """Its producer, which keeps its epoch, has used another agent since, and is in its next transaction."""
     async with running() as (world, broker):
         paused = Broker(world.dependencies(single_agent=False))
         await paused.start()

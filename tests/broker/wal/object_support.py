@@ -1,4 +1,4 @@
-"""What the tests of the object WAL share: a bucket whose answers a test decides, and short ways to write and read."""
+"""Support for tests of the object WAL: a bucket whose results a test decides, and helpers to write and read."""
 
 import asyncio
 import random
@@ -43,7 +43,7 @@ class Bucket:
         self._outcomes[wal_key(session, sequence)] = deque(outcomes)
 
     async def land(self, sequence: int, session: SessionId = DEAD) -> None:
-        """A late PUT arrives, if there is one; nobody hears whether it was taken."""
+        """A late PUT arrives, if there is one; its result is lost."""
         key = wal_key(session, sequence)
         if (sent := self._late.pop(key, None)) is not None:
             with suppress(ObjectExists):

@@ -169,7 +169,7 @@ class World:
             self.acked[entries[0].partition].update(entry.base for entry in entries)
 
     async def _flush_and_beat(self) -> None:
-        """Publish some of what is durable, tell the log, and store the mark with the next heartbeat."""
+        """Publish some of what is durable, truncate the log, and store the mark with the next heartbeat."""
         while self.wal is None or self.wal.failed is None:
             await asyncio.sleep(self.chance.uniform(0, 0.5))
             if self.wal is None:

@@ -1,4 +1,4 @@
-"""Damage of object logs: what is missing is told from what was never there, and nothing of it is deleted."""
+"""Damage of object logs: lost objects are distinguished from those that never existed, and none is deleted."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Object WAL on a real S3 server: a writer in a process of its own is killed, and every append it was told of is found;
+"""Object WAL on a real S3 server: a writer in a process of its own is killed, and every acknowledged append is found;
 the server itself is killed and comes back; a zombie on the real thing."""
 
 import asyncio

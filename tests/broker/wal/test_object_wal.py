@@ -1,4 +1,4 @@
-"""Object WAL: windows, the order of acknowledgement, ambiguous PUTs, seals, truncation, the end."""
+"""Object WAL: windows, the order of acknowledgement, ambiguous PUTs, seals, truncation, closing."""
 
 import asyncio
 import logging

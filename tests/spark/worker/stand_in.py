@@ -1,4 +1,4 @@
-"""Stands in for a SQL worker's process: takes the lock, tells where it is, answers `/health`; no Spark."""
+"""A fake SQL worker process: takes the lock, publishes its address, responds to `/health`; no Spark."""
 
 import os
 import sys

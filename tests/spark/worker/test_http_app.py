@@ -1,4 +1,4 @@
-"""serving: limits are kept, queries end when they should, and every format has the same rows."""
+"""WorkerApp: limits are kept, queries end when they should, and every format has the same rows."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ def batch(*ids: int) -> pa.RecordBatch:
 
 
 class FakeEngine:
-    """Answers by the first word: rows, or what it stands for."""
+    """Responds by the first word of a query."""
 
     def __init__(self) -> None:
         self.requests: list[QueryRequest] = []
@@ -102,7 +102,7 @@ class Scene:
 
 @pytest.fixture
 async def scene() -> AsyncIterator[Scene]:
-    """On a real socket: that somebody hangs up can't be played."""
+    """On a real socket, so that a client can disconnect."""
     engine = FakeEngine()
     serving = WorkerApp(engine, token="own", agents_token="agents", limits=LIMITS, clock=SystemClock(), ids=Ids())
     listener = listen("127.0.0.1", 0)

@@ -1,4 +1,4 @@
-"""The HTTP port in a cluster: agents, partitions, moves and drains, and what is refused."""
+"""The HTTP port in a cluster: agents, partitions, moves and drains, and rejected requests."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack

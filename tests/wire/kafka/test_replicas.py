@@ -1,4 +1,4 @@
-"""Settings of replicas and tiers: taken and told again, so that tools find what they asked for."""
+"""Settings of replicas and tiers are accepted and returned unchanged, as tools expect."""
 
 import pytest
 

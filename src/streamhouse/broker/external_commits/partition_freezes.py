@@ -180,7 +180,7 @@ class PartitionFreezes:
         except Unavailable as error:
             log.warning("outcome of an external commit is unknown", extra={"why": str(error)})
         except Retriable as error:
-            log.warning("a hold ended with its session", extra={"why": str(error)})
+            log.warning("a partition freeze ended with its session", extra={"why": str(error)})
         if not hold.is_over and self._dependencies.clock.monotonic() >= hold.until:
             await self._expire(hold)
 
@@ -220,7 +220,7 @@ class PartitionFreezes:
         try:
             await hold.agent_session.transfer(logs, {item.name: why for item in logs})
         except Retriable as error:  # the session is over, and with it every lease
-            log.warning("a hold ended with its session", extra={"why": str(error)})
+            log.warning("a partition freeze ended with its session", extra={"why": str(error)})
 
 
 def _continue_after(logs: Sequence[PartitionLog], stored: StoredCommit) -> None:

@@ -220,5 +220,5 @@ async def _send(http: Http, path: str, body: dict[str, object]) -> bool:
         log.debug("registration failed", extra={"why": str(error)})
         return False
     if response.status in REFUSED:
-        log.warning("agents don't take this SQL worker; give it security.cluster_secret", extra={"path": path})
+        log.warning("agents reject this SQL worker; give it security.cluster_secret", extra={"path": path})
     return response.status < 400

@@ -1,4 +1,4 @@
-"""What the disk tier's tests share: a folder in memory that fails, loses and damages as told."""
+"""Support for tests of the disk cache: a folder in memory with faults."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

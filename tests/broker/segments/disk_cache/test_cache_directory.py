@@ -1,4 +1,4 @@
-"""The real disk behind the tier: whole files or none, one agent per folder, and nobody else's files are touched."""
+"""The disk cache's folder: whole files or none, one agent per folder, and no other program's files are touched."""
 
 import errno
 import os

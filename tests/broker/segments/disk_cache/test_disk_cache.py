@@ -103,7 +103,7 @@ async def test_a_damaged_file_is_a_miss_that_is_counted_and_removed(folder: Memo
 
 
 async def test_bytes_that_the_runs_index_does_not_vouch_for_are_a_miss(folder: MemoryFolder) -> None:
-    """As after somebody gave the folder to an agent of another cluster."""
+    """As after the folder was given to an agent of another cluster."""
     tier = await open_tier(folder)
     await put(tier, 1)
     assert await tier.get(key(1), refuse, whose="p") is None
