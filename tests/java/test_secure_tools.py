@@ -57,6 +57,8 @@ def test_a_client_is_the_user_of_its_certificate(jars: str, tmp_path: Path) -> N
         tools.tool("TopicCommand", *admin, "--create", "--topic", "orders", "--partitions", "1")
         assert "orders" in tools.tool("TopicCommand", *admin, "--list")
         assert "orders" not in tools.tool("TopicCommand", *nobody, "--list")
+        files["nobody"].write_text(files["nobody"].read_text().partition("ssl.keystore")[0])
+        assert "SslAuthenticationException" in tools.tool("TopicCommand", *nobody, "--list", fails=True)
 
 
 def test_the_java_client_gets_tokens_from_an_openid_provider(jars: str, tmp_path: Path) -> None:

@@ -72,6 +72,22 @@ async def test_handshakes_that_are_not_finished_count_and_end(tmp_path: Path, in
         assert await is_encrypted(port, tmp_path)
 
 
+@pytest.mark.parametrize("interface", ["kafka", "http"])
+async def test_a_client_is_told_why_its_handshake_failed(tmp_path: Path, interface: str) -> None:
+    mutual = {"security__tls_client_auth": "required", "kafka__protocol": "SSL", "http__protocol": "SSL"}
+    async with running(tmp_path, security__tls_min_version="1.3", **mutual) as agent:
+        trusting = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(agent, interface), ssl=trusting)
+        with pytest.raises(ssl.SSLError, match="certificate required"):
+            async with asyncio.timeout(10):
+                await reader.read(1)  # in TLS 1.3 the client learns of it here
+        writer.close()
+        old = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+        old.maximum_version = ssl.TLSVersion.TLSv1_2
+        with pytest.raises(ssl.SSLError, match="alert protocol version"):
+            await asyncio.open_connection("127.0.0.1", port_of(agent, interface), ssl=old)
+
+
 class Gone(socket.socket):
     """A connection whose client was gone before it was encrypted: some systems say so here."""
 

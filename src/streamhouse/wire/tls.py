@@ -7,9 +7,11 @@ the new certificate, with or without SNI. Files that can't be read, or don't bel
 import asyncio
 import logging
 import re
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -94,13 +96,46 @@ def _load(load: Callable[[], None], paths: str) -> None:
         raise Misconfigured(f"TLS files can't be used; path={paths} why={getattr(error, 'reason', error)}") from None
 
 
+ACCEPTED: Final[ContextVar[socket.socket | None]] = ContextVar("accepted", default=None)
+"""The socket whose handshake begins."""
+
+
+class _Handshake(ssl.SSLObject):
+    """Tells a client why its handshake fails. Event loops close the connection without the alert, and clients would
+    connect again and again: to them it looks like a network that breaks off."""
+
+    send_alert: Callable[[], None] | None = None
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError:
+            if self.send_alert is not None:
+                self.send_alert()
+            raise
+        self.send_alert = None
+
+
 class ReloadingContext(ssl.SSLContext):
     """A listener's context whose connections are made by the newest context that could be read."""
 
     current: ssl.SSLContext
 
-    def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
-        return self.current.wrap_bio(*args, **kwargs)
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **kwargs: Any) -> ssl.SSLObject:
+        wrapped = self.current.wrap_bio(incoming, outgoing, *args, **kwargs)
+        accepted = ACCEPTED.get()
+        if isinstance(wrapped, _Handshake) and accepted is not None:
+            wrapped.send_alert = lambda: _send_rest(outgoing, accepted)
+        return wrapped
+
+
+def _send_rest(outgoing: ssl.MemoryBIO, accepted: socket.socket) -> None:
+    """Send what is left, as far as the socket takes it at once."""
+    if data := outgoing.read():
+        with suppress(OSError):
+            accepted.send(data)
 
 
 class ServerTls:
@@ -173,6 +208,7 @@ class ServerTls:
 
     def _made(self, alpn: tuple[str, ...]) -> ssl.SSLContext:
         context = self._files.server_context()
+        context.sslobject_class = _Handshake
         if alpn:
             context.set_alpn_protocols(list(alpn))
         return context

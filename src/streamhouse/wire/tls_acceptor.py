@@ -15,6 +15,7 @@ from streamhouse.clock import Clock
 from streamhouse.config.fields import peer_host
 from streamhouse.telemetry import RateLimitedLog
 from streamhouse.wire.listener import OpenListener
+from streamhouse.wire.tls import ACCEPTED
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,7 @@ class TlsAcceptor:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if wait_s > 0:
                 await self._clock.sleep(wait_s)
+            ACCEPTED.set(accepted)
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._make, accepted, ssl=self._listener.tls, ssl_handshake_timeout=self._timeout_s
             )
