@@ -15,7 +15,7 @@ from streamhouse.config import AgentSettings, FlushSettings, WalSettings
 from streamhouse.errors import NotCoordinator, Retriable
 from streamhouse.model.group import OfferedProtocol
 from streamhouse.model.names import TopicPartition
-from tests.broker.cluster.test_cluster import Team
+from tests.broker.cluster.test_cluster import BrokerCluster
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import ORDERS, World, batch, current, produce, settle, values_of
 from tests.broker.test_agent_session import claimed_by_a_rival
@@ -316,14 +316,14 @@ async def test_a_stop_while_the_next_session_begins_and_gets_no_response_ends_in
 @pytest.mark.parametrize(("away", "how"), list(itertools.product(AWAY, HOW)))
 async def test_a_stop_that_hands_over_ends_in_time_too(make_world: MakeWorld, away: Away, how: How) -> None:
     world = await make_world(agent=AGENT, flush=FLUSH, wal=WAL)
-    team = Team(world)
-    first, _ = await team.join(), await team.join()
-    await team.topic()
+    cluster = BrokerCluster(world)
+    first, _ = await cluster.join(), await cluster.join()
+    await cluster.topic()
     for number in range(12):
-        await team.produce(TopicPartition("orders", number), b"acked")
+        await cluster.produce(TopicPartition("orders", number), b"acked")
     cut(world, away, how)
-    await team.pass_time(0.5)
-    await world.stop(first, team.tasks[first], within_s=STOP_S + LIMIT_S + 0.5)
+    await cluster.pass_time(0.5)
+    await world.stop(first, cluster.tasks[first], within_s=STOP_S + LIMIT_S + 0.5)
 
 
 @pytest.mark.parametrize("how", HOW)

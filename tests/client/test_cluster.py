@@ -8,7 +8,7 @@ from streamhouse.client.consumer import Consumer
 from streamhouse.client.kafka_admin import Admin
 from streamhouse.client.producer import Producer, ProducerSettings
 from streamhouse.client.reader import ReadRange, RecordReader
-from tests.wire.kafka.team import Team, a_team
+from tests.wire.kafka.cluster import BrokerCluster, a_cluster
 
 TOPIC, PARTITIONS, RECORDS = "orders", 6, 1_500
 
@@ -28,27 +28,27 @@ async def everything(bootstrap: str) -> dict[int, list[int]]:
         return results
 
 
-def addresses(team: Team) -> str:
-    return ",".join(f"{member.address.host}:{member.address.port}" for member in team.members)
+def addresses(cluster: BrokerCluster) -> str:
+    return ",".join(f"{member.address.host}:{member.address.port}" for member in cluster.members)
 
 
 @pytest.mark.parametrize("ending", ["kill", "stop"])
 async def test_a_producer_goes_on_when_an_agent_ends(ending: str) -> None:
-    async with a_team(3) as team:
-        await team.topic(TOPIC, PARTITIONS)
+    async with a_cluster(3) as cluster:
+        await cluster.topic(TOPIC, PARTITIONS)
         settings = ProducerSettings(batch_bytes=2_000, timeout_s=60)
-        async with Producer(addresses(team), TOPIC, settings=settings) as producer:
+        async with Producer(addresses(cluster), TOPIC, settings=settings) as producer:
             deliveries = []
             for number in range(RECORDS):
                 deliveries.append(await producer.enqueue(b"%d" % number, partition=number % PARTITIONS))
                 if number % 50 == 0:
                     await deliveries[-1]
                 if number == RECORDS // 3:
-                    ended = asyncio.create_task(getattr(team.members[0], ending)())
+                    ended = asyncio.create_task(getattr(cluster.members[0], ending)())
             await ended
             receipts = [await delivery for delivery in deliveries]
         assert {receipt.partition for receipt in receipts} == set(range(PARTITIONS))
-        result = await everything(addresses(team))
+        result = await everything(addresses(cluster))
     assert result == {
         partition: [number for number in range(RECORDS) if number % PARTITIONS == partition]
         for partition in range(PARTITIONS)
@@ -56,9 +56,9 @@ async def test_a_producer_goes_on_when_an_agent_ends(ending: str) -> None:
 
 
 async def test_a_reader_goes_on_when_an_agent_is_killed() -> None:
-    async with a_team(3) as team:
-        await team.topic(TOPIC, PARTITIONS)
-        bootstrap = addresses(team)
+    async with a_cluster(3) as cluster:
+        await cluster.topic(TOPIC, PARTITIONS)
+        bootstrap = addresses(cluster)
         async with Producer(bootstrap, TOPIC) as producer:
             for number in range(60):
                 await producer.enqueue(b"%d" % number, partition=number % PARTITIONS)
@@ -67,7 +67,7 @@ async def test_a_reader_goes_on_when_an_agent_is_killed() -> None:
             async with Consumer(bootstrap, TOPIC, starts=dict.fromkeys(range(PARTITIONS), 0)) as consumer:
                 while len(seen) < 60:
                     seen |= {int(r.value) for r in await consumer.poll(max_records=100, timeout_s=1)}
-                await team.members[1].kill()
+                await cluster.members[1].kill()
                 for number in range(60, 120):
                     await producer.enqueue(b"%d" % number, partition=number % PARTITIONS)
                 while len(seen) < 120:

@@ -15,7 +15,7 @@ from streamhouse.errors import LeaseLost, Retriable
 from streamhouse.model.fetch import FetchResult, PartitionFetch
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.stores.objects.watched import PutWatch, WatchedStore
-from tests.broker.cluster.test_cluster import Team
+from tests.broker.cluster.test_cluster import BrokerCluster
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import ORDERS, Faulty, World, batch, current, fetch, produce, settle, values_of
 
@@ -23,8 +23,10 @@ LONG_S = 60.0
 
 
 @pytest.fixture
-async def team(make_world: MakeWorld) -> Team:
-    return Team(await make_world(flush=FlushSettings(block_bytes=256, age_s=5.0), wal=WalSettings(window_ms=0)))
+async def cluster(make_world: MakeWorld) -> BrokerCluster:
+    return BrokerCluster(
+        await make_world(flush=FlushSettings(block_bytes=256, age_s=5.0), wal=WalSettings(window_ms=0))
+    )
 
 
 def long_poll(broker: Broker, name: TopicPartition, offset: int) -> "asyncio.Future[list[FetchResult]]":
@@ -41,15 +43,17 @@ async def node_named(broker: Broker, name: TopicPartition) -> int:
 # --- from the metadata store
 
 
-async def test_a_leader_whose_heartbeat_is_late_ends_long_polls_and_does_not_name_itself(team: Team) -> None:
-    broker = await team.join()
-    await team.topic()
+async def test_a_leader_whose_heartbeat_is_late_ends_long_polls_and_does_not_name_itself(
+    cluster: BrokerCluster,
+) -> None:
+    broker = await cluster.join()
+    await cluster.topic()
     name = TopicPartition("orders", 0)
     await produce(broker, batch(b"a"), name)
     waiting = long_poll(broker, name, 1)
     await settle()
-    team.world.metadata.refuse("renew_session", times=1000)
-    await team.pass_time(team.world.settings.lease.usable_s + 0.2)
+    cluster.world.metadata.refuse("renew_session", times=1000)
+    await cluster.pass_time(cluster.world.settings.lease.usable_s + 0.2)
     (result,) = await asyncio.wait_for(waiting, timeout=5)
     assert isinstance(result.error, LeaseLost)
     assert isinstance((await fetch(broker, 1, name)).error, LeaseLost)
@@ -57,15 +61,17 @@ async def test_a_leader_whose_heartbeat_is_late_ends_long_polls_and_does_not_nam
     assert (await fetch(broker, 0, name)).records  # what it has is what was stored, whoever leads now
 
 
-async def test_a_leader_whose_heartbeat_was_late_names_itself_again_when_it_is_made_up_for(team: Team) -> None:
-    broker = await team.join()
-    await team.topic()
+async def test_a_leader_whose_heartbeat_was_late_names_itself_again_when_it_is_made_up_for(
+    cluster: BrokerCluster,
+) -> None:
+    broker = await cluster.join()
+    await cluster.topic()
     name = TopicPartition("orders", 0)
     await produce(broker, batch(b"a"), name)
-    team.world.metadata.refuse("renew_session", times=1000)
-    await team.pass_time(team.world.settings.lease.usable_s + 0.2)
-    team.world.metadata.heal()
-    await team.pass_time(2)
+    cluster.world.metadata.refuse("renew_session", times=1000)
+    await cluster.pass_time(cluster.world.settings.lease.usable_s + 0.2)
+    cluster.world.metadata.heal()
+    await cluster.pass_time(2)
     assert await node_named(broker, name) == broker.node_id
     assert (await fetch(broker, 1, name)).error is None
 
@@ -136,7 +142,7 @@ def test_writes_fail_since_the_first_that_did_not_get_there_and_one_that_does_en
 # --- from the object store: agents
 
 
-class Buckets(Team):
+class Buckets(BrokerCluster):
     """Agents that reach the same bucket on ways of their own."""
 
     def __init__(self, world: World) -> None:

@@ -116,7 +116,7 @@ class Links:
         await self.brokers[at].maintenance.flushing.flush(topic, everywhere=False)
 
 
-class Team:
+class BrokerCluster:
     """Agents on the same stores that freeze partitions for each other."""
 
     def __init__(self, world: World) -> None:

@@ -6,22 +6,22 @@ from streamhouse.config import FlushSettings, RecordSettings
 from streamhouse.errors import Unavailable, UnknownTopic
 from streamhouse.model.names import TopicPartition
 from tests.broker.conftest import MakeWorld
-from tests.broker.external_commits.support import Team
+from tests.broker.external_commits.support import BrokerCluster
 from tests.broker.support import batch, produce
 
 PARTITIONS = 16
 
 
 async def test_what_every_agent_leads_is_flushed(make_world: MakeWorld) -> None:
-    team = Team(await make_world(flush=FlushSettings(age_s=3600.0)))
-    first, _ = await team.join(), await team.join()
+    cluster = BrokerCluster(await make_world(flush=FlushSettings(age_s=3600.0)))
+    first, _ = await cluster.join(), await cluster.join()
     await first.create_topic("orders", partitions=PARTITIONS, overrides={})
     names = [TopicPartition("orders", number) for number in range(PARTITIONS)]
-    leaders = [await team.leader(name) for name in names]
-    assert set(leaders) == set(team.agents)
+    leaders = [await cluster.leader(name) for name in names]
+    assert set(leaders) == set(cluster.agents)
     for leader, name in zip(leaders, names, strict=True):
-        await team.done(produce(leader, batch(b"a"), name))
-    await team.done(first.maintenance.flushing.flush("orders"))
+        await cluster.done(produce(leader, batch(b"a"), name))
+    await cluster.done(first.maintenance.flushing.flush("orders"))
     ends = [(await leader.open_log(name)).flushed_end for leader, name in zip(leaders, names, strict=True)]
     assert ends == [1] * PARTITIONS
 

@@ -95,7 +95,7 @@ async def a_member(objects: ObjectStore, metadata: MetadataStore) -> AsyncIterat
 
 
 @pytest.fixture
-async def team() -> AsyncIterator[list[Member]]:
+async def cluster() -> AsyncIterator[list[Member]]:
     """Three agents, and a topic of which each of them leads something."""
     objects = MemoryObjectStore(SystemClock())
     async with AsyncExitStack() as stack:
@@ -116,13 +116,13 @@ def led_by(member: Member) -> set[int]:
     return {number for number in range(PARTITIONS) if member.broker.leader_epoch(TopicPartition("orders", number)) >= 0}
 
 
-async def test_records_go_to_their_leaders_and_come_from_them_through_any_agent(team: list[Member]) -> None:
-    first, second, third = team
+async def test_records_go_to_their_leaders_and_come_from_them_through_any_agent(cluster: list[Member]) -> None:
+    first, second, third = cluster
     records = [pb.Record(value=b"%d" % n, partition=n % PARTITIONS) for n in range(90)]
     response = await first.client(pb.ProduceRequest(topic="orders", records=records), pb.ProduceResponse)
     assert not response.errors
     assert list(response.offsets) == [n // PARTITIONS for n in range(90)]
-    led = [led_by(each) for each in team]
+    led = [led_by(each) for each in cluster]
     assert all(led), "each of them has its share"
     assert set().union(*led) == set(range(PARTITIONS))
     for member in (second, third):
@@ -130,8 +130,8 @@ async def test_records_go_to_their_leaders_and_come_from_them_through_any_agent(
         assert sorted(values, key=int) == [b"%d" % n for n in range(90)]
 
 
-async def test_a_produce_stream_keeps_its_order_also_where_another_agent_leads(team: list[Member]) -> None:
-    client = team[0].client
+async def test_a_produce_stream_keeps_its_order_also_where_another_agent_leads(cluster: list[Member]) -> None:
+    client = cluster[0].client
     stream = client.stream("ProduceStream", pb.ProduceStreamResponse)
     for n in range(30):
         records = [pb.Record(value=b"%d" % n, partition=number) for number in range(PARTITIONS)]
@@ -139,33 +139,33 @@ async def test_a_produce_stream_keeps_its_order_also_where_another_agent_leads(t
     await stream.end()
     responses = await stream.rest()
     assert [list(response.produced.offsets) for response in responses] == [[n] * PARTITIONS for n in range(30)]
-    assert await team[2].client.values("orders") == [b"%d" % n for n in range(30)] * PARTITIONS
+    assert await cluster[2].client.values("orders") == [b"%d" % n for n in range(30)] * PARTITIONS
 
 
-async def test_a_consume_stream_reads_from_all_leaders(team: list[Member]) -> None:
-    stream = team[0].client.stream("Consume", pb.ConsumeResponse)
+async def test_a_consume_stream_reads_from_all_leaders(cluster: list[Member]) -> None:
+    stream = cluster[0].client.stream("Consume", pb.ConsumeResponse)
     await stream.send(pb.ConsumeRequest(subscribe=[pb.Position(topic="orders", edge=pb.EDGE_EARLIEST)]))
     for n in range(18):
-        await team[n % 3].client.produce("orders", b"%d" % n, partition=n % PARTITIONS)
+        await cluster[n % 3].client.produce("orders", b"%d" % n, partition=n % PARTITIONS)
     results: list[bytes] = []
     while len(results) < 18:
         results += values_of([await stream.next()])
     assert sorted(results, key=int) == [b"%d" % n for n in range(18)]
 
 
-async def test_whole_batches_and_offsets_are_forwarded_too(team: list[Member]) -> None:
+async def test_whole_batches_and_offsets_are_forwarded_too(cluster: list[Member]) -> None:
     for number in range(PARTITIONS):
         request = pb.ProduceBatchesRequest(topic="orders", partition=number, batches=[batch(b"a", b"b")])
-        assert list((await team[1].client(request, pb.ProduceBatchesResponse)).base_offsets) == [0]
+        assert list((await cluster[1].client(request, pb.ProduceBatchesResponse)).base_offsets) == [0]
     question = pb.ListOffsetsRequest(positions=[pb.Position(topic="orders", edge=pb.EDGE_LATEST)])
-    for each in team:
+    for each in cluster:
         results = (await each.client(question, pb.ListOffsetsResponse)).offsets
         assert [offset.offset for offset in results] == [2] * PARTITIONS
 
 
-async def test_every_agent_names_all_of_them(team: list[Member]) -> None:
-    for each in team:
-        cluster = await each.client(pb.GetClusterRequest(), pb.GetClusterResponse)
-        assert len(cluster.agents) == 3
-        assert len(cluster.bootstrap_servers.split(",")) == 3
-        assert [agent.node_id for agent in cluster.agents if agent.grpc] == [each.broker.node_id]
+async def test_every_agent_names_all_of_them(cluster: list[Member]) -> None:
+    for each in cluster:
+        response = await each.client(pb.GetClusterRequest(), pb.GetClusterResponse)
+        assert len(response.agents) == 3
+        assert len(response.bootstrap_servers.split(",")) == 3
+        assert [agent.node_id for agent in response.agents if agent.grpc] == [each.broker.node_id]

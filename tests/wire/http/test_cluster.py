@@ -13,7 +13,7 @@ from streamhouse.config import FlushSettings
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.http.app import make_app
 from streamhouse.wire.http.operations import MAX_BODY_BYTES
-from tests.broker.cluster.test_cluster import PARTITIONS, Team
+from tests.broker.cluster.test_cluster import PARTITIONS, BrokerCluster
 from tests.broker.conftest import MakeWorld
 from tests.broker.support import batch, produce
 
@@ -23,11 +23,11 @@ JSON = {"content-type": "application/json"}
 class Site:
     """Agents and the HTTP port of each."""
 
-    def __init__(self, team: Team, ports: list[httpx.AsyncClient]) -> None:
-        self.team, self.ports = team, ports
+    def __init__(self, cluster: BrokerCluster, ports: list[httpx.AsyncClient]) -> None:
+        self.cluster, self.ports = cluster, ports
 
     def port(self, broker: Broker) -> httpx.AsyncClient:
-        return self.ports[self.team.agents.index(broker)]
+        return self.ports[self.cluster.agents.index(broker)]
 
     async def get(self, path: str, **params: str) -> Any:
         response = await self.ports[0].get(path, params=params)
@@ -41,22 +41,22 @@ class Site:
 
 @pytest.fixture
 async def site(make_world: MakeWorld) -> AsyncIterator[Site]:
-    team = Team(await make_world(flush=FlushSettings(block_bytes=256, age_s=5.0)))
+    cluster = BrokerCluster(await make_world(flush=FlushSettings(block_bytes=256, age_s=5.0)))
     async with AsyncExitStack() as stack:
         ports = []
         for _ in range(2):
-            transport = httpx.ASGITransport(make_app(await team.join(), CollectorRegistry()))
+            transport = httpx.ASGITransport(make_app(await cluster.join(), CollectorRegistry()))
             ports.append(
                 await stack.enter_async_context(httpx.AsyncClient(transport=transport, base_url="http://agent"))
             )
-        await team.pass_time(1.5)
-        await team.topic()
-        yield Site(team, ports)
+        await cluster.pass_time(1.5)
+        await cluster.topic()
+        yield Site(cluster, ports)
 
 
 async def test_agents_are_reported_with_how_much_each_one_leads(site: Site) -> None:
     name = TopicPartition("orders", 0)
-    leader = await site.team.leader(name)
+    leader = await site.cluster.leader(name)
     await produce(leader, batch(b"a"), name)
     agents = (await site.get("/v1/agents"))["agents"]
     assert [(each["node"], each["state"], each["asked"]) for each in agents] == [(1, "live", True), (2, "live", False)]
@@ -68,18 +68,18 @@ async def test_agents_are_reported_with_how_much_each_one_leads(site: Site) -> N
 
 async def test_an_agent_that_drains_leads_nothing_until_that_is_undone(site: Site) -> None:
     for number in range(PARTITIONS):
-        await site.team.produce(TopicPartition("orders", number), b"a")
-    leaving = site.team.agents[1]
+        await site.cluster.produce(TopicPartition("orders", number), b"a")
+    leaving = site.cluster.agents[1]
     before = {each["partition"] for each in (await site.get("/v1/partitions"))["partitions"] if each["leader"] == 2}
     assert before
     response = await site.ports[0].post("/v1/agents/2/drain", json={})
     assert [each["state"] for each in response.json()["agents"]] == ["live", "draining"]
-    await site.team.pass_time(2.0)
+    await site.cluster.pass_time(2.0)
     agents = (await site.get("/v1/agents"))["agents"]
     assert (agents[1]["partitions"], agents[1]["shards"], agents[1]["state"]) == (0, 0, "draining")
     assert {each["owner"] for each in (await site.get("/v1/partitions"))["partitions"]} == {1}
     assert (await site.ports[1].delete("/v1/agents/2/drain")).status_code == 200
-    await site.team.pass_time(2.0)
+    await site.cluster.pass_time(2.0)
     assert leaving.cluster.is_draining is False
     owned = {each["partition"] for each in (await site.get("/v1/partitions"))["partitions"] if each["owner"] == 2}
     assert owned == before
@@ -102,9 +102,9 @@ async def test_an_agent_that_is_not_there_is_not_found(site: Site, path: str) ->
 
 
 async def test_a_dead_agent_is_reported_as_expired_and_can_not_be_drained(site: Site) -> None:
-    site.team.world.metadata.refuse("claim_recovery", 1000)
-    await site.team.kill(site.team.agents[1])
-    await site.team.pass_time(site.team.world.settings.lease.ttl_s, step=1.0)
+    site.cluster.world.metadata.refuse("claim_recovery", 1000)
+    await site.cluster.kill(site.cluster.agents[1])
+    await site.cluster.pass_time(site.cluster.world.settings.lease.ttl_s, step=1.0)
     agents = (await site.get("/v1/agents"))["agents"]
     assert [each["state"] for each in agents] == ["live", "expired"]
     assert agents[1]["expires_in_ms"] < 0
@@ -113,8 +113,8 @@ async def test_a_dead_agent_is_reported_as_expired_and_can_not_be_drained(site: 
 
 async def test_the_leader_alone_knows_the_high_watermark(site: Site) -> None:
     name = TopicPartition("orders", 0)
-    leader = await site.team.leader(name)
-    other = next(each for each in site.team.agents if each is not leader)
+    leader = await site.cluster.leader(name)
+    other = next(each for each in site.cluster.agents if each is not leader)
     assert (await site.partition())["leader"] is None
     assert (await site.partition())["owner"] == leader.node_id
     assert (await site.partition())["high_watermark"] == 0
@@ -135,14 +135,14 @@ async def test_the_leader_alone_knows_the_high_watermark(site: Site) -> None:
 
 async def test_a_partition_moves_to_the_requested_agent_and_back(site: Site) -> None:
     name = TopicPartition("orders", 0)
-    leader = await site.team.leader(name)
-    target = next(each for each in site.team.agents if each is not leader)
-    await site.team.produce(name, b"a")
+    leader = await site.cluster.leader(name)
+    target = next(each for each in site.cluster.agents if each is not leader)
+    await site.cluster.produce(name, b"a")
     requests = {"topic": "orders", "partition": 0, "node": target.node_id}
     (moving,) = (await site.ports[0].post("/v1/partitions/move", json=requests)).json()["partitions"]
     assert (moving["leader"], moving["owner"]) == (leader.node_id, target.node_id)
-    await site.team.pass_time(1.5)
-    assert await site.team.produce(name, b"b") == 1
+    await site.cluster.pass_time(1.5)
+    assert await site.cluster.produce(name, b"b") == 1
     there = await site.partition()
     assert (there["leader"], there["pinned_to"], there["high_watermark"] in (2, None)) == (
         target.node_id,
@@ -150,7 +150,7 @@ async def test_a_partition_moves_to_the_requested_agent_and_back(site: Site) -> 
         True,
     )
     await site.ports[1].post("/v1/partitions/move", json={**requests, "node": None})
-    await site.team.pass_time(1.5)
+    await site.cluster.pass_time(1.5)
     back = await site.partition()
     assert (back["owner"], back["pinned_to"]) == (leader.node_id, None)
 
@@ -198,6 +198,6 @@ async def test_only_json_that_is_not_too_large_changes_anything(
 
 
 async def test_a_metadata_store_that_is_away_is_reported_as_such(site: Site) -> None:
-    site.team.world.metadata.refuse("membership", 1)
+    site.cluster.world.metadata.refuse("membership", 1)
     response = await site.ports[0].get("/v1/agents")
     assert (response.status_code, response.json()["title"]) == (503, "Unavailable")

@@ -13,8 +13,8 @@ from streamhouse.wire.kafka.messages.api_versions import ApiVersionsRequest, Api
 from streamhouse.wire.kafka.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from streamhouse.wire.kafka.messages.metadata import MetadataRequest, MetadataResponse
 from streamhouse.wire.kafka.server import OUTDATED_S
+from tests.wire.kafka.cluster import SETTINGS, BrokerCluster, Member, a_cluster
 from tests.wire.kafka.talk import Client, until
-from tests.wire.kafka.team import SETTINGS, Member, Team, a_team
 
 JAVA = ClientSoftware("apache-kafka-java", "4.3.1")
 LIBRDKAFKA = ClientSoftware("librdkafka", "2.16.0")
@@ -30,9 +30,9 @@ SHORT = structs.replace(SETTINGS, cluster=ClusterSettings(refresh_s=0.05, depart
 
 
 @pytest.fixture
-async def team() -> AsyncIterator[Team]:
-    async with a_team(2, SHORT) as team:
-        yield team
+async def cluster() -> AsyncIterator[BrokerCluster]:
+    async with a_cluster(2, SHORT) as cluster:
+        yield cluster
 
 
 async def a_client(member: Member, software: ClientSoftware | None) -> Client:
@@ -48,8 +48,8 @@ async def listed(client: Client) -> dict[int, Address]:
     return {each.node_id: Address(each.host, each.port) for each in response.brokers}
 
 
-async def test_the_id_of_a_dead_agent_leads_those_who_wait_for_it_to_a_living_one(team: Team) -> None:
-    living, dead = team.members
+async def test_the_id_of_a_dead_agent_leads_those_who_wait_for_it_to_a_living_one(cluster: BrokerCluster) -> None:
+    living, dead = cluster.members
     one, two = living.broker.node_id, dead.broker.node_id
     clients = {software: await a_client(living, software) for software in (*REDIRECTED, *OTHERS)}
     for client in clients.values():
@@ -69,8 +69,10 @@ async def test_the_id_of_a_dead_agent_leads_those_who_wait_for_it_to_a_living_on
         await client.close()
 
 
-async def test_the_id_of_an_agent_that_left_in_order_does_too_and_others_hear_no_more_of_it(team: Team) -> None:
-    living, left = team.members
+async def test_the_id_of_an_agent_that_left_in_order_does_too_and_others_hear_no_more_of_it(
+    cluster: BrokerCluster,
+) -> None:
+    living, left = cluster.members
     one, two = living.broker.node_id, left.broker.node_id
     await left.stop()
     await until(lambda: len(living.broker.agents()) == 1)
@@ -81,14 +83,16 @@ async def test_the_id_of_an_agent_that_left_in_order_does_too_and_others_hear_no
     await franz.close()
 
 
-async def test_when_the_agent_is_back_connections_that_were_made_elsewhere_for_it_are_closed(team: Team) -> None:
-    living, gone = team.members
+async def test_when_the_agent_is_back_connections_that_were_made_elsewhere_for_it_are_closed(
+    cluster: BrokerCluster,
+) -> None:
+    living, gone = cluster.members
     two = gone.broker.node_id
     early = await a_client(living, JAVA)
     await gone.stop()
     await until(lambda: len(living.broker.agents()) == 1)
     java, librdkafka = await a_client(living, JAVA), await a_client(living, LIBRDKAFKA)
-    back = Member(SHORT, team.metadata, team.objects, at=str(gone.address))
+    back = Member(SHORT, cluster.metadata, cluster.objects, at=str(gone.address))
     await back.start()
     assert back.broker.node_id == two
     await until(lambda: len(living.broker.agents()) == 2)
@@ -107,9 +111,11 @@ async def test_when_the_agent_is_back_connections_that_were_made_elsewhere_for_i
     await back.stop()
 
 
-async def test_librdkafkas_admin_which_asks_who_is_there_when_it_connects_has_to_connect_again(team: Team) -> None:
+async def test_librdkafkas_admin_which_asks_who_is_there_when_it_connects_has_to_connect_again(
+    cluster: BrokerCluster,
+) -> None:
     """It called every agent, and waits for one that is gone."""
-    living, dead = team.members
+    living, dead = cluster.members
     waits, java, old = [await a_client(living, each) for each in (PYTHON, JAVA, OLD_LIBRDKAFKA)]
     other = await a_client(living, LIBRDKAFKA)
     for client in (waits, java, old, other):
@@ -134,8 +140,8 @@ async def test_librdkafkas_admin_which_asks_who_is_there_when_it_connects_has_to
     await waits.close()
 
 
-async def test_a_client_that_goes_on_to_call_is_not_cut_off(team: Team) -> None:
-    living, dead = team.members
+async def test_a_client_that_goes_on_to_call_is_not_cut_off(cluster: BrokerCluster) -> None:
+    living, dead = cluster.members
     busy = await a_client(living, LIBRDKAFKA)
     await dead.kill()
     await until(lambda: len(living.broker.agents()) == 1)

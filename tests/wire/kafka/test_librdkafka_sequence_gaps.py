@@ -16,7 +16,7 @@ from streamhouse.errors import AppendFailed, NotLeader, PredecessorRefused, Stre
 from streamhouse.format.batch import read_header
 from streamhouse.model.names import TopicPartition
 from streamhouse.wire.kafka.errors import error_code, error_from_code
-from tests.wire.kafka.team import Member, a_team, read_all
+from tests.wire.kafka.cluster import Member, a_cluster, read_all
 
 TOPIC = "orders"
 COUNT = 20
@@ -96,9 +96,9 @@ def send(member: Member, trouble: Trouble) -> list[object]:
 
 
 async def test_after_a_gap_everything_is_stored_once_and_in_order() -> None:
-    async with a_team(1) as team:
-        (member,) = team.members
-        await team.topic(TOPIC, 2)
+    async with a_cluster(1) as cluster:
+        (member,) = cluster.members
+        await cluster.topic(TOPIC, 2)
         trouble = Trouble(member.broker)
         member.broker.append = trouble.append  # type: ignore[method-assign]
         member.broker.acknowledge = trouble.acknowledge  # type: ignore[method-assign]

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer
 
 from streamhouse.errors import Unavailable
 from streamhouse.model.record import Acks, NewRecord
-from tests.wire.kafka.team import Member, Team, a_team, receipts
+from tests.wire.kafka.cluster import BrokerCluster, Member, a_cluster, receipts
 
 TOPIC = "orders"
 PATIENT_S = 15.0
@@ -34,11 +34,11 @@ CALLS = (
 class Outage:
     """The metadata store does not answer to one kind of call, for a while from its first use on."""
 
-    def __init__(self, team: Team, call: str) -> None:
-        self._inner = getattr(team.metadata, call)
+    def __init__(self, cluster: BrokerCluster, call: str) -> None:
+        self._inner = getattr(cluster.metadata, call)
         self._ends_at = 0.0
         self.refused = 0
-        setattr(team.metadata, call, self._call)
+        setattr(cluster.metadata, call, self._call)
 
     async def _call(self, *args: object, **named: object) -> object:
         now = asyncio.get_running_loop().time()
@@ -70,11 +70,11 @@ def first_record(member: Member) -> tuple[bytes | None, list[object]]:
 
 @pytest.mark.parametrize("call", CALLS)
 async def test_a_new_group_reads_when_the_store_is_back(call: str) -> None:
-    async with a_team(1) as team:
-        (member,) = team.members
-        await team.topic(TOPIC, 1)
+    async with a_cluster(1) as cluster:
+        (member,) = cluster.members
+        await cluster.topic(TOPIC, 1)
         record = NewRecord(b"first", partition=0)
         receipts(await member.broker.records.publish(TOPIC, [record], acks=Acks.WAL, timeout_s=PATIENT_S))
-        outage = Outage(team, call)
+        outage = Outage(cluster, call)
         assert await asyncio.to_thread(first_record, member) == (b"first", [])
     assert outage.refused

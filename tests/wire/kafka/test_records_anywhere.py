@@ -23,8 +23,8 @@ from streamhouse.model.fetch import PartitionFetch
 from streamhouse.model.group import OfferedProtocol
 from streamhouse.model.names import TopicPartition
 from streamhouse.model.record import Acks, NewRecord, Receipt
+from tests.wire.kafka.cluster import MANY_BYTES, BrokerCluster, a_cluster, read_all, receipts, records_of
 from tests.wire.kafka.talk import a_batch, until
-from tests.wire.kafka.team import MANY_BYTES, Team, a_team, read_all, receipts, records_of
 
 PARTITIONS = 8
 ALL = [TopicPartition("orders", number) for number in range(PARTITIONS)]
@@ -32,10 +32,10 @@ PATIENT_S = 30.0
 
 
 @pytest.fixture
-async def team() -> AsyncIterator[Team]:
-    async with a_team(3) as team:
-        await team.topic("orders", PARTITIONS)
-        yield team
+async def cluster() -> AsyncIterator[BrokerCluster]:
+    async with a_cluster(3) as cluster:
+        await cluster.topic("orders", PARTITIONS)
+        yield cluster
 
 
 def to_all(prefix: str, each: int = 1) -> list[NewRecord]:
@@ -46,20 +46,20 @@ def to_all(prefix: str, each: int = 1) -> list[NewRecord]:
     ]
 
 
-async def foreign(team: Team) -> TopicPartition:
+async def foreign(cluster: BrokerCluster) -> TopicPartition:
     """A partition that the first agent doesn't lead."""
-    own = await team.led_by(team.members[0], "orders")
+    own = await cluster.led_by(cluster.members[0], "orders")
     return next(name for name in ALL if name not in own)
 
 
-async def test_a_range_that_another_agent_can_not_read_is_named_by_every_agent(team: Team) -> None:
-    name = await foreign(team)
-    await team.members[0].broker.records.publish(
+async def test_a_range_that_another_agent_can_not_read_is_named_by_every_agent(cluster: BrokerCluster) -> None:
+    name = await foreign(cluster)
+    await cluster.members[0].broker.records.publish(
         "orders", [NewRecord(b"x", partition=name.partition)], acks=Acks.STORED, timeout_s=PATIENT_S
     )
-    async for meta in team.objects.list("segments/"):
-        await team.objects.delete(meta.key)
-    for member in team.members:
+    async for meta in cluster.objects.list("segments/"):
+        await cluster.objects.delete(meta.key)
+    for member in cluster.members:
         request = PartitionFetch(name, 0, MANY_BYTES)
         (result,) = await member.broker.records.read([request], max_bytes=MANY_BYTES, min_bytes=0, max_wait_s=0)
         assert isinstance(result.error, DamagedRecords)
@@ -69,9 +69,9 @@ async def test_a_range_that_another_agent_can_not_read_is_named_by_every_agent(t
 # --- publishing
 
 
-async def test_every_agent_publishes_to_every_partition_and_every_agent_reads_all_of_it(team: Team) -> None:
+async def test_every_agent_publishes_to_every_partition_and_every_agent_reads_all_of_it(cluster: BrokerCluster) -> None:
     expected: Counter[bytes | None] = Counter()
-    for turn, member in enumerate(team.members):
+    for turn, member in enumerate(cluster.members):
         records = to_all(f"agent{turn}", each=3)
         responses = await member.broker.records.publish("orders", records, acks=Acks.WAL, timeout_s=PATIENT_S)
         got = receipts(responses)
@@ -81,14 +81,14 @@ async def test_every_agent_publishes_to_every_partition_and_every_agent_reads_al
         for record, receipt in zip(records, got, strict=True):
             assert receipt.offset is not None
             assert stored[TopicPartition("orders", receipt.partition)][receipt.offset] == record.value
-    for member in team.members:
+    for member in cluster.members:
         result = await read_all(member.broker, "orders", PARTITIONS)
         assert Counter(value for values in result.values() for value in values.values()) == expected
-    assert sum(member.peers.appends for member in team.members) > 0
+    assert sum(member.peers.appends for member in cluster.members) > 0
 
 
-async def test_a_response_that_is_lost_leads_to_a_second_try_and_not_to_a_second_record(team: Team) -> None:
-    member, name = team.members[0], await foreign(team)
+async def test_a_response_that_is_lost_leads_to_a_second_try_and_not_to_a_second_record(cluster: BrokerCluster) -> None:
+    member, name = cluster.members[0], await foreign(cluster)
     for turn in range(5):
         member.peers.to_lose = 2
         records = [NewRecord(b"%d-%d" % (turn, number), partition=name.partition) for number in range(3)]
@@ -99,8 +99,8 @@ async def test_a_response_that_is_lost_leads_to_a_second_try_and_not_to_a_second
     assert values == [b"%d-%d" % (turn, number) for turn in range(5) for number in range(3)]
 
 
-async def test_many_calls_at_once_to_one_foreign_partition_each_get_their_own_offset(team: Team) -> None:
-    member, name = team.members[0], await foreign(team)
+async def test_many_calls_at_once_to_one_foreign_partition_each_get_their_own_offset(cluster: BrokerCluster) -> None:
+    member, name = cluster.members[0], await foreign(cluster)
 
     async def publish(number: int) -> tuple[int | None, bytes]:
         value = b"%d" % number
@@ -117,8 +117,8 @@ async def test_many_calls_at_once_to_one_foreign_partition_each_get_their_own_of
     assert sorted(stored) == list(range(200))
 
 
-async def test_whole_batches_are_forwarded_in_order_and_once(team: Team) -> None:
-    member, name = team.members[0], await foreign(team)
+async def test_whole_batches_are_forwarded_in_order_and_once(cluster: BrokerCluster) -> None:
+    member, name = cluster.members[0], await foreign(cluster)
     member.peers.to_lose = 1
     batches = [a_batch(b"a", b"b"), a_batch(b"c"), a_batch(b"d", b"e")]
     responses = await member.broker.records.publish_batches(
@@ -128,8 +128,8 @@ async def test_whole_batches_are_forwarded_in_order_and_once(team: Team) -> None
     assert list((await read_all(member.broker, "orders", PARTITIONS))[name].values()) == [b"a", b"b", b"c", b"d", b"e"]
 
 
-async def test_many_batches_of_one_call_are_in_flight_together_and_keep_their_order(team: Team) -> None:
-    member, name = team.members[0], await foreign(team)
+async def test_many_batches_of_one_call_are_in_flight_together_and_keep_their_order(cluster: BrokerCluster) -> None:
+    member, name = cluster.members[0], await foreign(cluster)
     records = member.broker.records
     turns, each = 4, 12
     for turn in range(turns):
@@ -145,8 +145,10 @@ async def test_many_batches_of_one_call_are_in_flight_together_and_keep_their_or
 
 
 @pytest.mark.parametrize("losses", [0, 2])
-async def test_a_batch_that_is_refused_in_the_middle_of_others_holds_none_of_them_up(team: Team, losses: int) -> None:
-    member, name = team.members[0], await foreign(team)
+async def test_a_batch_that_is_refused_in_the_middle_of_others_holds_none_of_them_up(
+    cluster: BrokerCluster, losses: int
+) -> None:
+    member, name = cluster.members[0], await foreign(cluster)
     records = member.broker.records
     await records.publish_batches(name, [memoryview(a_batch(b"first"))], acks=Acks.WAL, timeout_s=PATIENT_S)
     batches = [bytearray(a_batch(b"%d" % number)) for number in range(9)]
@@ -164,10 +166,10 @@ async def test_a_batch_that_is_refused_in_the_middle_of_others_holds_none_of_the
 
 
 async def test_records_that_need_many_batches_at_another_agent_are_in_order_without_those_that_are_refused(
-    team: Team,
+    cluster: BrokerCluster,
 ) -> None:
-    await team.topic("strict", PARTITIONS, **{"cleanup.policy": "compact", "max.message.bytes": "300"})
-    member = team.members[0]
+    await cluster.topic("strict", PARTITIONS, **{"cleanup.policy": "compact", "max.message.bytes": "300"})
+    member = cluster.members[0]
     for name in [each for each in (TopicPartition("strict", n) for n in range(4)) if not member.leads(each)]:
         records = [
             NewRecord(b"%d" % number, key=None if number % 50 == 7 else b"%d" % number, partition=name.partition)
@@ -185,9 +187,9 @@ async def test_records_that_need_many_batches_at_another_agent_are_in_order_with
         assert [response.offset for _, response in kept if isinstance(response, Receipt)] == list(stored)
 
 
-async def test_a_refusal_of_another_agent_is_the_same_error_for_the_same_record(team: Team) -> None:
-    await team.topic("strict", PARTITIONS, **{"cleanup.policy": "compact", "max.message.bytes": "300"})
-    for member in team.members:
+async def test_a_refusal_of_another_agent_is_the_same_error_for_the_same_record(cluster: BrokerCluster) -> None:
+    await cluster.topic("strict", PARTITIONS, **{"cleanup.policy": "compact", "max.message.bytes": "300"})
+    for member in cluster.members:
         for number in range(PARTITIONS):
             records = [
                 NewRecord(b"a", key=b"k", partition=number),
@@ -200,15 +202,17 @@ async def test_a_refusal_of_another_agent_is_the_same_error_for_the_same_record(
             assert [type(response) for response in responses] == kinds, responses
 
 
-async def test_a_topic_made_at_one_agent_can_be_written_at_once_through_another(team: Team) -> None:
-    for member in team.members:
+async def test_a_topic_made_at_one_agent_can_be_written_at_once_through_another(cluster: BrokerCluster) -> None:
+    for member in cluster.members:
         name = f"fresh-{member.address.port}"
         responses = await member.broker.records.publish(name, [NewRecord(b"a")], acks=Acks.WAL, timeout_s=PATIENT_S)
         assert [receipt.offset for receipt in receipts(responses)] == [0]
 
 
-async def test_buffered_is_answered_without_an_offset_where_another_agent_leads_and_arrives(team: Team) -> None:
-    member, name = team.members[0], await foreign(team)
+async def test_buffered_is_answered_without_an_offset_where_another_agent_leads_and_arrives(
+    cluster: BrokerCluster,
+) -> None:
+    member, name = cluster.members[0], await foreign(cluster)
     record = NewRecord(b"a", partition=name.partition)
     responses = await member.broker.records.publish("orders", [record], acks=Acks.BUFFERED, timeout_s=PATIENT_S)
     assert [receipt.offset for receipt in receipts(responses)] == [None]
@@ -218,8 +222,10 @@ async def test_buffered_is_answered_without_an_offset_where_another_agent_leads_
     assert member.broker.records.buffered_acks.lost_records == 0
 
 
-async def test_stored_at_another_agent_is_flushed_soon_and_looked_for_once_for_all_who_wait(team: Team) -> None:
-    member, name = team.members[0], await foreign(team)
+async def test_stored_at_another_agent_is_flushed_soon_and_looked_for_once_for_all_who_wait(
+    cluster: BrokerCluster,
+) -> None:
+    member, name = cluster.members[0], await foreign(cluster)
     before = member.broker.records.stored.looks
 
     async def publish(number: int) -> int:
@@ -231,7 +237,7 @@ async def test_stored_at_another_agent_is_flushed_soon_and_looked_for_once_for_a
 
     offsets = await asyncio.gather(*(publish(number) for number in range(100)))
     topic = await member.broker.topic("orders")
-    states = {state.partition.partition: state for state in await team.metadata.partitions([topic.topic_id])}
+    states = {state.partition.partition: state for state in await cluster.metadata.partitions([topic.topic_id])}
     assert states[name.partition].flushed_end > max(offsets)
     assert member.broker.records.stored.looks - before < 100
 
@@ -239,7 +245,7 @@ async def test_stored_at_another_agent_is_flushed_soon_and_looked_for_once_for_a
 # --- idempotency keys
 
 
-async def test_a_key_is_the_same_key_at_every_agent(team: Team) -> None:
+async def test_a_key_is_the_same_key_at_every_agent(cluster: BrokerCluster) -> None:
     records = to_all("once", each=2)
     responses = [
         [
@@ -250,12 +256,12 @@ async def test_a_key_is_the_same_key_at_every_agent(team: Team) -> None:
                 )
             )
         ]
-        for member in team.members
+        for member in cluster.members
     ]
     assert responses[0] == responses[1] == responses[2]
-    result = await read_all(team.members[0].broker, "orders", PARTITIONS)
+    result = await read_all(cluster.members[0].broker, "orders", PARTITIONS)
     assert sum(len(values) for values in result.values()) == len(records)
-    for member in team.members:
+    for member in cluster.members:
         answers = await member.broker.records.publish(
             "orders", to_all("other", each=2), acks=Acks.WAL, idempotency_key="payment-7", timeout_s=PATIENT_S
         )
@@ -265,14 +271,14 @@ async def test_a_key_is_the_same_key_at_every_agent(team: Team) -> None:
 # --- reading
 
 
-async def test_a_read_wakes_for_a_record_in_any_partition_wherever_it_is_led(team: Team) -> None:
-    reader = team.members[0].broker.records
+async def test_a_read_wakes_for_a_record_in_any_partition_wherever_it_is_led(cluster: BrokerCluster) -> None:
+    reader = cluster.members[0].broker.records
     offsets = dict.fromkeys(ALL, 0)
     for name in ALL:
         requests = [PartitionFetch(each, offsets[each], MANY_BYTES) for each in ALL]
         reading = asyncio.ensure_future(reader.read(requests, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=PATIENT_S))
         record = NewRecord(str(name).encode(), partition=name.partition)
-        await team.members[1].broker.records.publish("orders", [record], acks=Acks.WAL, timeout_s=PATIENT_S)
+        await cluster.members[1].broker.records.publish("orders", [record], acks=Acks.WAL, timeout_s=PATIENT_S)
         result = await reading
         assert [got.name for got in result] == ALL
         assert [(got.name, [r.value for r in records_of(got.records)]) for got in result if got.records] == [
@@ -281,15 +287,15 @@ async def test_a_read_wakes_for_a_record_in_any_partition_wherever_it_is_led(tea
         offsets[name] += 1
 
 
-async def test_a_read_that_is_given_up_leaves_nothing_running(team: Team) -> None:
-    member = team.members[0]
+async def test_a_read_that_is_given_up_leaves_nothing_running(cluster: BrokerCluster) -> None:
+    member = cluster.members[0]
     await read_all(member.broker, "orders", PARTITIONS)
     before = {task.get_name() for task in asyncio.all_tasks() if not task.get_name().startswith("kafka-")}
     requests = [PartitionFetch(name, 0, MANY_BYTES) for name in ALL]
     reading = asyncio.ensure_future(
         member.broker.records.read(requests, max_bytes=MANY_BYTES, min_bytes=1, max_wait_s=PATIENT_S)
     )
-    polls = [each.server for each in team.members[1:]]
+    polls = [each.server for each in cluster.members[1:]]
     await until(
         lambda: all(
             any(connection.has_pending_responses or connection.tasks for connection in each.connections)
@@ -303,8 +309,8 @@ async def test_a_read_that_is_given_up_leaves_nothing_running(team: Team) -> Non
     assert "read" not in after - before
 
 
-async def test_an_offset_that_is_not_there_is_reported_by_every_agent(team: Team) -> None:
-    for member in team.members:
+async def test_an_offset_that_is_not_there_is_reported_by_every_agent(cluster: BrokerCluster) -> None:
+    for member in cluster.members:
         for name in (ALL[0], ALL[1], ALL[2]):
             requests = [PartitionFetch(name, 77, MANY_BYTES)]
             (got,) = await member.broker.records.read(requests, max_bytes=1000, min_bytes=1, max_wait_s=PATIENT_S)
@@ -313,8 +319,8 @@ async def test_an_offset_that_is_not_there_is_reported_by_every_agent(team: Team
             await member.broker.records.latest(TopicPartition("orders", PARTITIONS))
 
 
-async def test_limits_hold_for_the_whole_response(team: Team) -> None:
-    member = team.members[0]
+async def test_limits_hold_for_the_whole_response(cluster: BrokerCluster) -> None:
+    member = cluster.members[0]
     records = [NewRecord(b"x" * 1000, partition=number) for number in range(PARTITIONS)]
     await member.broker.records.publish("orders", records, acks=Acks.WAL, timeout_s=PATIENT_S)
     requests = [PartitionFetch(name, 0, MANY_BYTES) for name in ALL]
@@ -324,15 +330,15 @@ async def test_limits_hold_for_the_whole_response(team: Team) -> None:
         assert limit == 1 or sum(got.size_bytes for got in result) <= limit
 
 
-async def test_ends_and_times_are_reported_by_any_agent(team: Team) -> None:
+async def test_ends_and_times_are_reported_by_any_agent(cluster: BrokerCluster) -> None:
     start_ms = 1_700_000_000_000
     records = [
         NewRecord(b"a", timestamp_ms=start_ms + turn, partition=number)
         for turn in range(3)
         for number in range(PARTITIONS)
     ]
-    await team.members[0].broker.records.publish("orders", records, acks=Acks.WAL, timeout_s=PATIENT_S)
-    for member in team.members:
+    await cluster.members[0].broker.records.publish("orders", records, acks=Acks.WAL, timeout_s=PATIENT_S)
+    for member in cluster.members:
         for name in ALL:
             assert (await member.broker.records.earliest(name)).offset == 0
             assert (await member.broker.records.latest(name)).offset == 3
@@ -345,13 +351,13 @@ async def test_ends_and_times_are_reported_by_any_agent(team: Team) -> None:
 # --- groups
 
 
-async def test_groups_are_listed_described_moved_and_deleted_at_any_agent(team: Team) -> None:
+async def test_groups_are_listed_described_moved_and_deleted_at_any_agent(cluster: BrokerCluster) -> None:
     groups = [f"group-{number}" for number in range(12)]
     for number, group in enumerate(groups):
-        request = team.members[number % 3].broker.records
+        request = cluster.members[number % 3].broker.records
         result = await request.commit(group, {ALL[0]: OffsetToCommit(offset=number, metadata="here")})
         assert result == {ALL[0]: None}
-    for member in team.members:
+    for member in cluster.members:
         records = member.broker.records
         assert [group.group_id for group in await records.groups()] == sorted(groups)
         for number, group in enumerate(groups):
@@ -359,18 +365,18 @@ async def test_groups_are_listed_described_moved_and_deleted_at_any_agent(team: 
             assert {name: (at.offset, at.metadata) for name, at in committed.items()} == {ALL[0]: (number, "here")}
             assert (await records.describe_group(group)).state == "Empty"
     for number, group in enumerate(groups):
-        await team.members[(number + 1) % 3].broker.records.delete_group(group)
-    for member in team.members:
+        await cluster.members[(number + 1) % 3].broker.records.delete_group(group)
+    for member in cluster.members:
         assert await member.broker.records.groups() == []
         for call in (member.broker.records.committed, member.broker.records.describe_group):
             with pytest.raises(GroupNotFound):
                 await call(groups[0])
 
 
-async def test_a_group_with_members_is_not_moved_or_deleted_from_outside(team: Team) -> None:
+async def test_a_group_with_members_is_not_moved_or_deleted_from_outside(cluster: BrokerCluster) -> None:
     group = "busy"
-    session = await team.members[0].broker.groups.coordinator_of(group)
-    coordinator = next(each for each in team.members if each.address == session.kafka)
+    session = await cluster.members[0].broker.groups.coordinator_of(group)
+    coordinator = next(each for each in cluster.members if each.address == session.kafka)
     join = JoinRequest(
         session_timeout_ms=30_000,
         rebalance_timeout_ms=30_000,
@@ -386,7 +392,7 @@ async def test_a_group_with_members_is_not_moved_or_deleted_from_outside(team: T
     await coordinator.broker.groups.heartbeat(
         group, MemberRef(member_id=joined.member_id, generation=joined.generation)
     )
-    for member in team.members:
+    for member in cluster.members:
         records = member.broker.records
         described = await records.describe_group(group)
         assert (described.state, [each.member_id for each in described.members]) == ("Stable", [joined.member_id])
@@ -396,9 +402,9 @@ async def test_a_group_with_members_is_not_moved_or_deleted_from_outside(team: T
             await records.delete_group(group)
 
 
-async def test_a_group_commits_what_it_can_and_says_what_it_cannot(team: Team) -> None:
+async def test_a_group_commits_what_it_can_and_says_what_it_cannot(cluster: BrokerCluster) -> None:
     nowhere = TopicPartition("nowhere", 0)
-    for member in team.members:
+    for member in cluster.members:
         offsets = {ALL[0]: OffsetToCommit(offset=1), nowhere: OffsetToCommit(offset=1)}
         result = await member.broker.records.commit("mixed", offsets)
         assert result[ALL[0]] is None

@@ -24,8 +24,8 @@ from streamhouse.config import (
 )
 from streamhouse.model.record import Acks, NewRecord
 from tests.support.postgres import RealPostgres, find_binaries
+from tests.wire.kafka.cluster import read_all, receipts
 from tests.wire.kafka.talk import until
-from tests.wire.kafka.team import read_all, receipts
 
 PARTITIONS = 12
 PATIENT_S = 60.0

@@ -165,7 +165,7 @@ class Member:
         return self.broker.leader_epoch(name) >= 0
 
 
-class Team:
+class BrokerCluster:
     def __init__(self, members: Sequence[Member], metadata: MetadataStore, objects: MemoryObjectStore) -> None:
         self.members = members
         self.metadata = metadata
@@ -194,7 +194,7 @@ class Team:
 
 
 @asynccontextmanager
-async def a_team(count: int, settings: Settings = SETTINGS, *, secret: str = "") -> AsyncIterator[Team]:
+async def a_cluster(count: int, settings: Settings = SETTINGS, *, secret: str = "") -> AsyncIterator[BrokerCluster]:
     clock = SystemClock()
     objects = MemoryObjectStore(clock)
     async with AsyncExitStack() as stack:
@@ -205,7 +205,7 @@ async def a_team(count: int, settings: Settings = SETTINGS, *, secret: str = "")
             await member.start()
             stack.push_async_callback(member.stop)
         await until(lambda: all(len(each.broker.agents()) == count for each in members))
-        yield Team(members, metadata, objects)
+        yield BrokerCluster(members, metadata, objects)
 
 
 def receipts(responses: Sequence[Receipt | StreamhouseError]) -> list[Receipt]:

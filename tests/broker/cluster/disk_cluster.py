@@ -34,11 +34,11 @@ class _Line(Faulty):
 class DiskAgent:
     """One host: its address and its disk stay, its processes come and go."""
 
-    def __init__(self, team: "DiskTeam", number: int) -> None:
-        self._team = team
+    def __init__(self, cluster: "DiskCluster", number: int) -> None:
+        self._cluster = cluster
         self._files = SimFiles(random.Random(number))
         self.address = Address("127.0.0.1", 9000 + number)
-        self.metadata = _Line(team.world.sqlite)
+        self.metadata = _Line(cluster.world.sqlite)
         self.broker: Broker | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -56,7 +56,7 @@ class DiskAgent:
         return self.broker
 
     async def start(self) -> Broker:
-        world = self._team.world
+        world = self._cluster.world
         wals = DiskWalFactory(WAL_ROOT, world.settings.wal, files=self._files, clock=world.clock, ids=world.ids)
         self.broker = Broker(
             world.dependencies(
@@ -64,12 +64,12 @@ class DiskAgent:
                 metadata=cast(MetadataStore, self.metadata),
                 wal_factory=wals,
                 kafka=self.address,
-                agents=self._team,
+                agents=self._cluster,
             )
         )
         await self.broker.start()
         self._task = world.run(self.broker)
-        await self._team.pass_time(0.2)
+        await self._cluster.pass_time(0.2)
         return self.broker
 
     async def kill(self) -> None:
@@ -96,7 +96,7 @@ class DiskAgent:
         return results
 
 
-class DiskTeam:
+class DiskCluster:
     """Implements `AgentClient`: every running agent responds at its address."""
 
     def __init__(self, world: World) -> None:
