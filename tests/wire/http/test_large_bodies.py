@@ -17,7 +17,7 @@ from streamhouse.broker.fetch.read_plans import OffsetRange
 from streamhouse.broker.forwarding import outbound_batch, publish
 from streamhouse.format.compression import Codec
 from streamhouse.format.records import encode_batch
-from streamhouse.model.record import NewRecord
+from streamhouse.model.record import Acks, NewRecord, Receipt
 from streamhouse.wire.http import endpoint, operations
 from streamhouse.wire.http.app import make_app
 from streamhouse.wire.http.elements import MAX_ELEMENTS, Element, counted
@@ -90,12 +90,17 @@ async def test_records_of_a_large_body_are_translated_in_threads(
     assert threads.on_loop["published"] == (records < 1000)  # one entry for each record
 
 
-async def test_records_that_no_batch_can_hold_are_found_in_a_thread(threads: Threads, real: httpx.AsyncClient) -> None:
+async def test_records_that_no_batch_can_hold_are_found_in_a_thread(
+    start_site: StartSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = await with_topic(await start_site())
+    threads = Threads(monkeypatch)
     threads.watch(publish, "encode_batch")
-    records = [{"value": 1, "timestamp_ms": stamp} for stamp in (0, 2**63 - 1)] + [{"value": 1}] * 2500
-    answer = await real.post(RECORDS, json={"records": records})
-    assert answer.status_code in (200, 422)
-    assert threads.on_loop["encode_batch"] is False
+    good = NewRecord(b"1", None, (), None, None)
+    records = [good._replace(headers=(("\ud800", b""),)), *[good] * 2500]
+    results = await site.agent.broker.records.publish("orders", records, acks=Acks.WAL, timeout_s=10)
+    assert [number for number, each in enumerate(results) if not isinstance(each, Receipt)] == [0]
+    assert threads.on_loop == {"encode_batch": False}
 
 
 @pytest.mark.parametrize(("headers", "is_large"), [(10, False), (2500, True)])
