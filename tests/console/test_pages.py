@@ -186,6 +186,41 @@ async def test_records_come_live_and_are_produced(origin: str, page: Page) -> No
     await expect(page.locator(".more .live")).to_have_text("live")
 
 
+async def test_a_live_tail_goes_on_behind_its_last_record_when_the_agent_is_back(origin: str, browser: Browser) -> None:
+    """The first stream ends after two records, the second finds an agent that stops, the third repeats a record."""
+    asked: list[str] = []
+
+    def lines(*offsets: int, cursor: str) -> str:
+        records = [
+            {"partition": 0, "offset": offset, "timestamp_ms": 0, "key": None, "value": "MQ=="} for offset in offsets
+        ]
+        return "".join(json.dumps(each) + "\n" for each in [*records[:-1], {**records[-1], "cursor": cursor}])
+
+    async def respond(route: Route) -> None:
+        asked.append(route.request.url)
+        if len(asked) == 2:
+            await route.fulfill(status=503, json={"detail": "stopping"})
+        else:
+            body = lines(7, 8, cursor="first") if len(asked) == 1 else lines(8, 9, cursor="second")
+            await route.fulfill(content_type="application/x-ndjson", body=body)
+
+    async with opened(browser, origin, refusals=(503,)) as page:
+        await page.route(re.compile(r"/v1/topics/orders/records\?"), respond)
+        await page.goto(f"{origin}/console/topics/orders?tab=records&from=live")
+        await expect(page.locator(".more .live")).to_have_text("interrupted, tries again")
+        await expect(page.locator("tbody tr td:nth-child(3)")).to_have_text(["9", "8", "7"], timeout=15_000)
+    assert "from=latest" in asked[0]
+    assert all("cursor=first" in url for url in asked[1:3])
+
+
+async def test_a_page_says_that_its_agent_is_away(origin: str, browser: Browser) -> None:
+    async with opened(browser, origin, refusals=(503,)) as page:
+        await page.goto(f"{origin}/console/agents")
+        await expect(page.locator(".page-head .live, header .live").first).to_have_text("live")
+        await page.route("**/v1/agents", lambda route: route.fulfill(status=503, json={"detail": "stopping"}))
+        await expect(page.locator(".live").first).to_have_text("interrupted")
+
+
 async def test_a_record_is_produced_by_a_schema(origin: str, page: Page) -> None:
     async with httpx.AsyncClient(base_url=origin) as http:
         schema = {"schema": '{"type": "record", "name": "Paid", "fields": [{"name": "paid", "type": "long"}]}'}

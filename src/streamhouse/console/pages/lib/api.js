@@ -50,8 +50,9 @@ export const patch = async (url, body = {}, options) => json(await send("PATCH",
 export const remove = async (url, query, options) => json(await send("DELETE", url, { query, ...options }));
 
 // The lines of a stream of JSON, as they come. The stream is read no faster than the caller takes them.
-export async function* lines(method, url, options) {
+export async function* lines(method, url, { onOpen, ...options }) {
   const response = await send(method, url, { accept: "application/x-ndjson", ...options });
+  onOpen?.();
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   try {

@@ -33,6 +33,9 @@ export const Failure = ({ error }) => html`
   <${Notice} kind="bad">${error.status === 403 ? "Not allowed: " : ""}${error.problems?.length ? error.problems.map((each, index) => html`<${Problem} key=${index} of=${each} />`) : error.message.replace(/^not authorised; /, "")}${(error.fields ?? []).map(
     (each) => html`<br /><code>${each.path}</code> ${each.reason}`)}</${Notice}>`;
 
+// Whether what is shown is being refreshed.
+export const Live = ({ error }) => html`<span class="live ${error ? "is-off" : ""}">${error ? "interrupted" : "live"}</span>`;
+
 // The data of `useData`: loading, the error, or what is shown. Old data stays on the screen while an agent is away.
 export function Loaded({ of, children }) {
   if (of.data === undefined) return of.error ? html`<${Failure} error=${of.error} />` : html`<div class="loading" role="status">Loading…</div>`;

@@ -6,7 +6,7 @@ import { byLength, useData } from "../lib/live.js";
 import { rate, total, useMetrics } from "../lib/metrics.js";
 import { href } from "../lib/router.js";
 import { confirm } from "../ui/dialogs.js";
-import { Badge, Card, Loaded, PageHead } from "../ui/parts.js";
+import { Badge, Card, Live, Loaded, PageHead } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
 import { toast } from "../ui/toasts.js";
 
@@ -31,7 +31,7 @@ export function Page() {
       agents.reload();
     }
   };
-  return html`<${PageHead} title="Agents" about=${agents.data && `${plural(agents.data.agents.length, "agent")} whose session has not ended`} actions=${html`<span class="live">live</span>`} />
+  return html`<${PageHead} title="Agents" about=${agents.data && `${plural(agents.data.agents.length, "agent")} whose session has not ended`} actions=${html`<${Live} error=${agents.error} />`} />
     <${Loaded} of=${agents}>${(data) => html`<${AgentTable} agents=${data.agents} metrics=${metrics} onDrain=${drain} />`}</${Loaded}>
     <${Loaded} of=${leases}>${(data) => html`<${Leases} partitions=${data.partitions} agents=${agents.data?.agents ?? []} />`}</${Loaded}>`;
 }

@@ -6,7 +6,7 @@ import { useData } from "../lib/live.js";
 import { go, href, useQuery } from "../lib/router.js";
 import { visible } from "../lib/session.js";
 import { confirm } from "../ui/dialogs.js";
-import { Badge, Card, Failure, Loaded, Notice, PageHead, Search, Tile } from "../ui/parts.js";
+import { Badge, Card, Failure, Live, Loaded, Notice, PageHead, Search, Tile } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
 import { toast } from "../ui/toasts.js";
 import { resetGroup } from "./group_reset.js";
@@ -84,7 +84,7 @@ function GroupPage({ name }) {
         <button type="button" class="write button danger" onClick=${deleteGroup}>Delete</button>`} />
     <${Loaded} of=${lag}>${(data) => html`<${Hint} of=${data.health} /><${Summary} lag=${data} members=${group.data?.members ?? []} /><${LagHistory} lag=${data} />`}</${Loaded}>
     <${Loaded} of=${group}>${(data) => html`<${Members} group=${data} lag=${lag.data} />`}</${Loaded}>
-    <${Loaded} of=${lag}>${(data) => html`<${Partitions} lag=${data} members=${group.data?.members ?? []} />`}</${Loaded}>`;
+    <${Loaded} of=${lag}>${(data) => html`<${Partitions} lag=${data} members=${group.data?.members ?? []} error=${lag.error} />`}</${Loaded}>`;
 }
 
 function Summary({ lag, members }) {
@@ -132,7 +132,7 @@ function Members({ group, lag }) {
   return html`<${Card} title="Members" flush><${Table} label="Members" urlSort=${false} columns=${columns} rows=${[...group.members].sort((a, b) => a.client.localeCompare(b.client))} rowKey=${(row) => row.member} empty="The group has no members now; its offsets are kept." /></${Card}>`;
 }
 
-function Partitions({ lag, members }) {
+function Partitions({ lag, members, error }) {
   const owners = new Map(members.flatMap((member) => member.assigned.map((each) => [`${each.topic}/${each.partition}`, member.client])));
   const columns = [
     { id: "topic", label: "Topic", value: (row) => row.topic, cell: (row) => html`<a class="name" href=${href(["topics", row.topic], { tab: "records", partition: row.partition, ...(row.committed === null ? {} : { from: "offset", offset: row.committed }) })}>${row.topic}</a>` },
@@ -144,5 +144,5 @@ function Partitions({ lag, members }) {
     { id: "at", label: "Last commit", right: true, value: (row) => -(row.committed_at_ms ?? 0), cell: (row) => ago(row.committed_at_ms) },
     { id: "reader", label: "Read by", value: (row) => owners.get(`${row.topic}/${row.partition}`) ?? "–" },
   ];
-  return html`<${Card} title="Offsets" flush actions=${html`<span class="live">live</span>`}><${Table} label="Offsets" columns=${columns} rows=${lag.partitions} rowKey=${(row) => `${row.topic}/${row.partition}`} empty="The group has committed no offsets." /></${Card}>`;
+  return html`<${Card} title="Offsets" flush actions=${html`<${Live} error=${error} />`}><${Table} label="Offsets" columns=${columns} rows=${lag.partitions} rowKey=${(row) => `${row.topic}/${row.partition}`} empty="The group has committed no offsets." /></${Card}>`;
 }

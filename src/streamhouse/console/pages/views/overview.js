@@ -5,7 +5,7 @@ import { bytes, duration, number, percent, plural, short, time } from "../lib/fo
 import { useData } from "../lib/live.js";
 import { gauge, labelsOf, quantile, rate, series, useMetrics } from "../lib/metrics.js";
 import { href } from "../lib/router.js";
-import { Action, Badge, Bar, Card, Empty, Failure, Loaded, PageHead, Tile } from "../ui/parts.js";
+import { Action, Badge, Bar, Card, Empty, Failure, Live, Loaded, PageHead, Tile } from "../ui/parts.js";
 import { Plot } from "../ui/plot.js";
 
 const DOCTOR_MS = 15000;
@@ -47,7 +47,7 @@ export function Page() {
   const live = (agents.data?.agents ?? []).filter((each) => each.state === "live").length;
   return html`
     <${PageHead} title="Overview" about=${agents.data && `${plural(live, "live agent")} · figures of the last ${duration(Math.max(0, (points.at(-1)?.at - points[0]?.at) * 1000) || 0)}`}
-      actions=${html`<span class="live ${error ? "is-off" : ""}">${error ? "interrupted" : "live"}</span>`} />
+      actions=${html`<${Live} error=${error} />`} />
     ${error && html`<${Failure} error=${error} />`}
     <${Figures} points=${points} live=${live} agents=${agents.data?.agents} groups=${lags.data?.groups} />
     <${Plots} points=${points} />

@@ -100,9 +100,9 @@ function Tail({ topic, partition, filter }) {
     setError(null);
     setRuns(runs + 1);
   };
-  const isLive = state === "live" || state === "connecting";
+  const isLive = ["live", "connecting", INTERRUPTED].includes(state);
   return html`${error && html`<${Failure} error=${error} />`}
-    <div class="more row"><span class="live ${isLive ? "" : "is-off"}">${state}</span><span class="muted small">${number(count)} records; the newest ${number(TAIL_KEPT)} are kept</span>
+    <div class="more row"><span class="live ${isLive && state !== INTERRUPTED ? "" : "is-off"}">${state}</span><span class="muted small">${number(count)} records; the newest ${number(TAIL_KEPT)} are kept</span>
       ${isLive ? html`<button type="button" class="button tiny" onClick=${() => { abort.current.abort(); setState("stopped"); }}>Stop</button>`
         : html`<button type="button" class="button tiny" onClick=${restart}>Go on</button>`}</div>
     ${state === CAPPED && html`<div class="more"><${Notice} kind="warn">The live tail stopped after ${number(ways.get().tail_records)} records of all partitions, the cap that this agent sets (<code>http.console_tail_records</code>). “Go on” begins with what comes from now on.</${Notice}></div>`}
@@ -110,6 +110,8 @@ function Tail({ topic, partition, filter }) {
 }
 
 const CAPPED = "stopped at the cap";
+const INTERRUPTED = "interrupted, tries again";
+const RETRY_MS = 2000;
 
 const sizeOf = (record) => (record.value?.length ?? 4) + (record.key?.length ?? 4) + RECORD_BYTES;
 
@@ -120,38 +122,56 @@ function newest(records) {
   return records.slice(0, Math.min(TAIL_KEPT, end < 0 ? TAIL_KEPT : Math.max(1, end)));
 }
 
+// Also when the agent is away for a while: the stream goes on behind the last record that came.
 async function follow(topic, partition, signal, { onState, onRecords, onError }) {
   const cap = ways.get().tail_records;
-  let [seen, received, size] = [0, 0, 0];
+  const last = new Map(); // offset by partition
+  let [seen, received, size, cursor] = [0, 0, 0, ""];
   let waiting = [];
   const paint = () => {
     if (waiting.length) onRecords(waiting.splice(0), seen);
     size = 0;
     if (!signal.aborted) setTimeout(paint, 150);
   };
-  try {
-    onState("live");
-    paint();
-    const query = { from: "latest", limit: cap, key_format: "base64", value_format: "base64" };
-    for await (const line of lines("GET", path("v1", "topics", topic, "records"), { query, signal })) {
-      if (line.error) throw new Error(line.error.detail ?? "The stream ended.");
-      received += line.offset === undefined ? 0 : 1;
-      if (line.offset === undefined || (partition !== "" && line.partition !== Number(partition))) continue;
-      seen += 1;
-      waiting.push(line);
-      size += sizeOf(line);
-      if (waiting.length > 2 * TAIL_KEPT || size > 2 * TAIL_BYTES) {
-        waiting = newest(waiting.reverse()).reverse();
-        size = waiting.reduce((sum, each) => sum + sizeOf(each), 0);
-      }
+  const take = (line) => {
+    if (line.error) throw new Error(line.error.detail ?? "The stream ended.");
+    cursor = line.cursor ?? cursor;
+    if (line.offset === undefined || line.offset <= (last.get(line.partition) ?? -1)) return;
+    last.set(line.partition, line.offset);
+    received += 1;
+    if (partition !== "" && line.partition !== Number(partition)) return;
+    seen += 1;
+    waiting.push(line);
+    size += sizeOf(line);
+    if (waiting.length > 2 * TAIL_KEPT || size > 2 * TAIL_BYTES) {
+      waiting = newest(waiting.reverse()).reverse();
+      size = waiting.reduce((sum, each) => sum + sizeOf(each), 0);
     }
-    onState(received >= cap ? CAPPED : "ended by the agent");
+  };
+  paint();
+  try {
+    for (;;) {
+      const query = { ...(cursor ? { cursor } : { from: "latest" }), limit: cap - received, key_format: "base64", value_format: "base64" };
+      try {
+        for await (const line of lines("GET", path("v1", "topics", topic, "records"), { query, signal, onOpen: () => onState("live") })) take(line);
+      } catch (error) {
+        if (!isAway(error)) throw error;
+      }
+      if (signal.aborted) return;
+      if (received >= cap) return onState(CAPPED);
+      onState(INTERRUPTED);
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      if (signal.aborted) return;
+    }
   } catch (error) {
     if (signal.aborted) return;
     onState("stopped");
     onError(error);
   }
 }
+
+// No connection, one that broke, or an agent that is starting or stopping.
+const isAway = (error) => error.status === 0 || error.status >= 502 || error instanceof TypeError;
 
 // Records as lines of JSON or as Parquet, up to a limit that a browser can hold.
 async function download({ topic, partition, from, offset, at }, format) {

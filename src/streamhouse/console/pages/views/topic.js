@@ -5,7 +5,7 @@ import { bytes, duration, number, plural, time } from "../lib/format.js";
 import { useData } from "../lib/live.js";
 import { go, href, useQuery } from "../lib/router.js";
 import { confirm } from "../ui/dialogs.js";
-import { Badge, Card, Failure, Loaded, PageHead, Tabs } from "../ui/parts.js";
+import { Badge, Card, Failure, Live, Loaded, PageHead, Tabs } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
 import { toast } from "../ui/toasts.js";
 import { Health } from "./groups.js";
@@ -61,7 +61,7 @@ function Partitions({ name }) {
     { id: "epoch", label: "Epoch", right: true, minor: true, value: (row) => row.epoch },
     { id: "lease", label: "Lease", right: true, minor: true, value: (row) => row.lease_expires_in_ms ?? -1, cell: (row) => (row.lease_expires_in_ms === null ? "–" : duration(row.lease_expires_in_ms)) },
   ];
-  return html`<${Card} title="Partitions" flush actions=${html`<span class="live">live</span>`}>
+  return html`<${Card} title="Partitions" flush actions=${html`<${Live} error=${partitions.error} />`}>
     <${Loaded} of=${partitions}>${(data) => html`<${Table} label="Partitions" columns=${columns} rows=${data.partitions} rowKey=${(row) => row.partition} />`}</${Loaded}></${Card}>`;
 }
 

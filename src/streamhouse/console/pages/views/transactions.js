@@ -6,7 +6,7 @@ import { useData } from "../lib/live.js";
 import { href, setQuery, useQuery } from "../lib/router.js";
 import { visible } from "../lib/session.js";
 import { confirm } from "../ui/dialogs.js";
-import { Badge, Card, Choice, Loaded, PageHead, Search } from "../ui/parts.js";
+import { Badge, Card, Choice, Live, Loaded, PageHead, Search } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
 import { toast } from "../ui/toasts.js";
 
@@ -53,7 +53,7 @@ export function Page() {
     { id: "partitions", label: "Partitions", value: (row) => row.partitions.length, cell: (row) => row.partitions.map((each, index) => html`${index > 0 && ", "}<a href=${href(["topics", each.topic])}>${each.topic} ${each.partition}</a>`) },
     { id: "abort", label: "", cell: (row) => row.open_for_ms !== null && html`<button type="button" class="write button tiny danger" onClick=${() => abort(row)}>Abort</button>` },
   ];
-  return html`<${PageHead} title="Transactions" about="Transactional ids, and the transaction that each of them has open or had last." actions=${html`<span class="live">live</span>`} />
+  return html`<${PageHead} title="Transactions" about="Transactional ids, and the transaction that each of them has open or had last." actions=${html`<${Live} error=${page.error} />`} />
     <${Card} flush><div class="toolbar"><${Search} placeholder="Filter transactional ids" />
         <${Choice} label="State" value=${state} options=${[["", "All"], [OPEN, "Open"], ...STATES.map((each) => [each, each])]} onChange=${(value) => setQuery({ state: value, cursor: "" })} /></div>
       <${Loaded} of=${page}>${(data) => html`<${Table} label="Transactions" columns=${columns} rows=${data.transactions} rowKey=${(row) => row.transactional_id} filter=${filter} empty=${state ? "No transaction is in this state." : `There are no transactions${visible()} yet.`} />
