@@ -213,12 +213,21 @@ async def test_a_live_tail_goes_on_behind_its_last_record_when_the_agent_is_back
     assert all("cursor=first" in url for url in asked[1:3])
 
 
-async def test_a_page_says_that_its_agent_is_away(origin: str, browser: Browser) -> None:
-    async with opened(browser, origin, refusals=(503,)) as page:
-        await page.goto(f"{origin}/console/agents")
-        await expect(page.locator(".page-head .live, header .live").first).to_have_text("live")
-        await page.route("**/v1/agents", lambda route: route.fulfill(status=503, json={"detail": "stopping"}))
-        await expect(page.locator(".live").first).to_have_text("interrupted")
+@pytest.mark.parametrize("name", ["overview", "agents", "groups/billing", "topics/orders"])
+async def test_a_page_says_once_that_its_agent_is_away_and_goes_on_when_it_is_back(
+    origin: str, page: Page, name: str
+) -> None:
+    await page.goto(f"{origin}/console/{name}")
+    live, away = page.locator("main .live").first, page.get_by_role("alert")
+    await expect(live).to_have_text("live")
+    await page.evaluate("() => { there = fetch; fetch = () => Promise.reject(new TypeError('no connection')); }")
+    await expect(live).to_have_text("interrupted", timeout=15_000)
+    await expect(away).to_have_text(["The agent can't be reached. The console tries again."])
+    await page.get_by_role("link", name="Schemas", exact=True).click()
+    await expect(page.locator("main")).to_contain_text("Loading")
+    await page.evaluate("() => { fetch = there; }")
+    await expect(away).to_have_count(0, timeout=15_000)
+    await expect(page.locator("main")).not_to_contain_text("Loading")
 
 
 async def test_a_record_is_produced_by_a_schema(origin: str, page: Page) -> None:

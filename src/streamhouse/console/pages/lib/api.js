@@ -2,6 +2,10 @@
 // of users, whose large integers must not be rounded.
 import { parse, stringify } from "./json.js";
 import { authorization, expire, isReadOnly } from "./session.js";
+import { createStore } from "./store.js";
+
+// Whether the last request found no agent: the frame of the page says so, once.
+export const isAgentAway = createStore(false);
 
 export class ApiError extends Error {
   constructor(status, body) {
@@ -9,6 +13,12 @@ export class ApiError extends Error {
     this.status = status;
     this.fields = body?.errors ?? [];
     this.problems = body?.problems ?? []; // of a statement, with their positions
+  }
+}
+
+export class AgentAway extends ApiError {
+  constructor() {
+    super(0, { detail: "The agent can't be reached. The console tries again." });
   }
 }
 
@@ -31,8 +41,10 @@ export async function send(method, url, { query, body, accept = "application/jso
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, { detail: "The agent can't be reached. The console tries again." });
+    isAgentAway.set(true);
+    throw new AgentAway();
   }
+  if (isAgentAway.get()) isAgentAway.set(false);
   if (response.ok) return response;
   if (response.status === 401 && !login) expire();
   throw new ApiError(response.status, await response.json().catch(() => null));

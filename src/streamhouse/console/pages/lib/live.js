@@ -1,4 +1,5 @@
 // Data that is loaded once, or again every few seconds while somebody looks.
+import { AgentAway, isAgentAway } from "./api.js";
 import { useCallback, useEffect, useRef, useState } from "./html.js";
 
 export const DENIED_MS = 60000; // rights change seldom, and each refusal is audited
@@ -12,15 +13,18 @@ export const byLength = (ms, list) => ms * Math.max(1, Math.ceil((list?.length ?
 export function useData(load, deps = [], every = 0) {
   const [state, setState] = useState({ data: undefined, error: null, loading: true });
   const current = useRef(null);
+  const last = useRef(null);
   const run = useCallback(async () => {
     current.current?.abort();
     const abort = new AbortController();
     current.current = abort;
     try {
       const data = await load(abort.signal);
+      last.current = null;
       if (!abort.signal.aborted) setState({ data, error: null, loading: false });
       return { data };
     } catch (error) {
+      last.current = error;
       if (!abort.signal.aborted) setState((before) => ({ ...before, error, loading: false }));
       return { error };
     }
@@ -41,5 +45,7 @@ export function useData(load, deps = [], every = 0) {
       current.current?.abort();
     };
   }, [run]);
+  // What found no agent is loaded when there is one again.
+  useEffect(() => isAgentAway.watch((isAway) => !isAway && last.current instanceof AgentAway && run()), [run]);
   return { ...state, reload: run };
 }

@@ -1,10 +1,10 @@
 // The frame around every page: navigation, path, search, who is logged in.
 import { html, useEffect, useState } from "../lib/html.js";
 import { useData } from "../lib/live.js";
-import { get } from "../lib/api.js";
+import { get, isAgentAway } from "../lib/api.js";
 import { isLoggedIn, isReadOnly, logOut, needsLogin } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
-import { Badge } from "./parts.js";
+import { Badge, Notice } from "./parts.js";
 import { href, useRoute } from "../lib/router.js";
 import { PAGES } from "./navigation.js";
 import { Icon } from "./icons.js";
@@ -57,6 +57,19 @@ function Crumbs({ parts }) {
   </ol></nav>`;
 }
 
+const PROBE_MS = 3000;
+
+// Said once for the whole page, whose parts keep what they last had.
+function Away() {
+  const isAway = useStore(isAgentAway);
+  useEffect(() => {
+    if (!isAway) return undefined;
+    const timer = setInterval(() => get("/health/live").catch(() => null), PROBE_MS);
+    return () => clearInterval(timer);
+  }, [isAway]);
+  return isAway && html`<${Notice} kind="bad">The agent can't be reached. The console tries again.</${Notice}>`;
+}
+
 export function Frame({ children }) {
   const { parts } = useRoute();
   const readOnly = useStore(isReadOnly);
@@ -78,7 +91,7 @@ export function Frame({ children }) {
           <button type="button" class="icon-button" aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)" onClick=${showKeys}><${Icon} name="help" /></button>
           <button type="button" class="icon-button" aria-label="Switch between dark and light" title="Dark or light" onClick=${switchTheme}><${Icon} name="theme" /></button>
         </header>
-        <main class="page" id="main" tabindex="-1">${children}</main>
+        <main class="page" id="main" tabindex="-1"><${Away} />${children}</main>
       </div>
     </div>`;
 }

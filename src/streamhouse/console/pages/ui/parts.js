@@ -1,5 +1,6 @@
 // Small parts that all pages use.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { AgentAway } from "../lib/api.js";
 import { useQuery } from "../lib/router.js";
 import { toast } from "./toasts.js";
 import { Icon } from "./icons.js";
@@ -36,10 +37,11 @@ export const Failure = ({ error }) => html`
 // Whether what is shown is being refreshed.
 export const Live = ({ error }) => html`<span class="live ${error ? "is-off" : ""}">${error ? "interrupted" : "live"}</span>`;
 
-// The data of `useData`: loading, the error, or what is shown. Old data stays on the screen while an agent is away.
+// The data of `useData`: loading, the error, or what is shown. Old data stays on the screen while an agent is away, which
+// the frame says.
 export function Loaded({ of, children }) {
-  if (of.data === undefined) return of.error ? html`<${Failure} error=${of.error} />` : html`<div class="loading" role="status">Loading…</div>`;
-  return html`${of.error && html`<${Failure} error=${of.error} />`}${children(of.data)}`;
+  if (of.data === undefined) return of.error && !(of.error instanceof AgentAway) ? html`<${Failure} error=${of.error} />` : html`<div class="loading" role="status">Loading…</div>`;
+  return html`${of.error && !(of.error instanceof AgentAway) && html`<${Failure} error=${of.error} />`}${children(of.data)}`;
 }
 
 // On a phone the tabs scroll sideways; the active one is in view.

@@ -1,6 +1,6 @@
 // Overview: what the cluster does now, and whether all is well.
 import { html, useState } from "../lib/html.js";
-import { get } from "../lib/api.js";
+import { AgentAway, get } from "../lib/api.js";
 import { bytes, duration, number, percent, plural, short, time } from "../lib/format.js";
 import { useData } from "../lib/live.js";
 import { gauge, labelsOf, quantile, rate, series, useMetrics } from "../lib/metrics.js";
@@ -48,7 +48,7 @@ export function Page() {
   return html`
     <${PageHead} title="Overview" about=${agents.data && `${plural(live, "live agent")} · figures of the last ${duration(Math.max(0, (points.at(-1)?.at - points[0]?.at) * 1000) || 0)}`}
       actions=${html`<${Live} error=${error} />`} />
-    ${error && html`<${Failure} error=${error} />`}
+    ${error && !(error instanceof AgentAway) && html`<${Failure} error=${error} />`}
     <${Figures} points=${points} live=${live} agents=${agents.data?.agents} groups=${lags.data?.groups} />
     <${Plots} points=${points} />
     <div class="grid">
