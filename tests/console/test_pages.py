@@ -338,6 +338,30 @@ async def test_a_pipeline_shows_its_versions_and_a_table_the_pipelines_of_it(ori
     await expect(page.locator("section", has_text="Used by").get_by_role("link", name="copies")).to_be_visible()
 
 
+@pytest.mark.parametrize(("reported", "links"), [("http://runner:4040", 1), ("javascript:alert(1)", 0), (None, 0)])
+async def test_a_pipeline_links_to_the_pages_of_spark_where_its_runner_has_them(
+    origin: str, page: Page, reported: str | None, links: int
+) -> None:
+    async with httpx.AsyncClient(base_url=origin) as http:
+        text = "CREATE PIPELINE linked AS INSERT INTO copied SELECT * FROM STREAM(orders)"
+        body = {"kind": "sql", "text": text, "target": "copied"}
+        (await http.put("/v1/pipelines/linked", json=body)).raise_for_status()
+
+    async def report(route: Route) -> None:
+        answer = await (await route.fetch()).json()
+        answer["status"]["progress"] = {} if reported is None else {"ui": reported}
+        await route.fulfill(json=answer)
+
+    await page.route("**/v1/pipelines/linked", report)
+    await page.goto(f"{origin}/console/pipelines/linked")
+    details = page.locator("section", has_text="Details")
+    await expect(details).to_contain_text("Runs on")
+    link = details.get_by_role("link", name="Spark UI")
+    await expect(link).to_have_count(links)
+    if links:
+        await expect(link).to_have_attribute("href", "http://runner:4040")
+
+
 LAKE_TABLE = {
     "name": "sales_lake", "connector": "iceberg", "columns": [{"name": "id", "type": "BIGINT"}], "key": [],
     "options": {"location": "/lake/sales_lake"}, "text": "", "is_inferred": False,
