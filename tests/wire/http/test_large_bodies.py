@@ -66,7 +66,7 @@ def threads(real: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> Threads
     threads = Threads(monkeypatch)
     threads.watch(endpoint, "decode_json")
     threads.watch(publish_body, "new_records")
-    threads.watch(publish, "IdempotencyKey", "assign_partitions")
+    threads.watch(publish, "IdempotencyKey", "assign_partitions", "_fill_receipts")
     threads.watch(outbound_batch, "encode_batch")
     threads.watch(produce, "published")
     threads.watch(upload, "_shape_of")
@@ -85,7 +85,7 @@ async def test_records_of_a_large_body_are_translated_in_threads(
     body = body_of(records, headers=headers)
     key = {"content-type": "application/json", "idempotency-key": "k"}
     assert (await real.post(RECORDS, content=body, headers=key)).status_code == 200
-    steps = ["decode_json", "new_records", "IdempotencyKey", "assign_partitions", "encode_batch"]
+    steps = ["decode_json", "new_records", "IdempotencyKey", "assign_partitions", "encode_batch", "_fill_receipts"]
     assert {name: threads.on_loop[name] for name in steps} == dict.fromkeys(steps, not is_large)
     assert threads.on_loop["published"] == (records < 1000)  # one entry for each record
 

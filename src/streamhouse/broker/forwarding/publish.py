@@ -243,7 +243,8 @@ class PublishService:
             outbound_batches = await builder.pack(name, positions)
             outcomes = await self._delivery.send(name, outbound_batches, acks=acks, deadline=deadline)
             for outbound, outcome in zip(outbound_batches, outcomes, strict=True):
-                _fill_receipts(results, partition, outbound, outcome)
+                work = partial(_fill_receipts, results, partition, outbound, outcome)
+                await self._large_calls.run(work, is_large=is_large)
 
         await _all([publish_to(partition, positions) for partition, positions in by_partition.items()])
         return results
