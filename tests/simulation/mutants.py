@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
     @property
     def has_moved(self) -> bool:
-        return self.seed is not None and self.seed != NOTICED.get(self.name, ALL[self.name].first)
+        return self.seed is not None and [self.seed] != list(NOTICED.get(self.name, ())[:1])
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -102,10 +102,19 @@ def with_rows(page: str, rows: Iterable[Row]) -> str:
     return before + BEGIN + HEAD + "".join(lines[name] for name in sorted(lines)) + END + after
 
 
-def names_in(page: str) -> dict[str, str]:
-    """Of each mutation in the page's table the rule that it violates."""
+class Listed(NamedTuple):
+    profile: str
+    seed: int
+    rules: tuple[str, ...]
+
+
+def rows_in(page: str) -> dict[str, Listed]:
+    """What the page's table says of each mutation."""
     table = page.partition(BEGIN)[2].partition(END)[0]
-    return {name: text.strip("|\n ").rpartition(" | ")[2] for name, text in _lines(table)}
+    cells = {name: text.strip("|\n ").split(" | ")[1:] for name, text in _lines(table)}
+    return {
+        name: Listed(profile, int(seed), tuple(rules.split("; "))) for name, (profile, seed, rules) in cells.items()
+    }
 
 
 def _lines(table: str) -> list[tuple[str, str]]:

@@ -9,8 +9,8 @@ the search goes on with others: `make mutants` writes down what it finds.
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, count, islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -40,8 +40,11 @@ NO_TRANSACTIONS: Final = {"transactors": 0, "committed_followers": 0}
 """Where it isn't about them, there are none: other things happen more often."""
 MEMORY_BYTES: Final = 2 << 30
 NOTICED_FILE: Final = Path(__file__).with_name("noticed.json")
-NOTICED: Final[Mapping[str, int]] = json.loads(NOTICED_FILE.read_text())
-"""Seeds that notice, pass with the guard and cost little. When one no longer does, the others are tried as ever."""
+NOTICED: Final[Mapping[str, Sequence[int]]] = json.loads(NOTICED_FILE.read_text())
+"""Seeds that have noticed and passed with the guard, the last one first. When none of them does any more, the others
+are tried as ever; but a seed that had the right circumstances once often has them again."""
+KEPT: Final = 4
+"""So many seeds of a mutation are kept."""
 
 
 class Found(NamedTuple):
@@ -53,19 +56,19 @@ class Found(NamedTuple):
     """Runs with the guard in place that failed all the same: no seed may."""
 
 
-def search(name: str, *, budget_s: float | None = None, seeds: int | None = None, is_controlled: bool = True) -> Found:
-    """Try the mutation's own seeds, or so many of them, and if a budget is given others after them for as long as it
-    lasts. Not controlled: whether the seed passes with the guard is left to another time."""
+def search(name: str, *, budget_s: float | None = None) -> Found:
+    """Try the seeds that are known, then all of the mutation's own, and if a budget is given others after them, for as
+    long as it lasts. A seed that notices is run again with the guard."""
     until = time.monotonic() + (budget_s or 0)
     tried, fails = 0, list[Outcome]()
-    for seed in islice(_seeds(name, is_endless=budget_s is not None), seeds):
+    for seed in _seeds(name, is_endless=budget_s is not None):
         if budget_s is not None and tried and time.monotonic() >= until:
             break
         tried += 1
         outcome = run_without(name, seed)
         if not is_noticed(name, outcome):
             continue
-        if not is_controlled or (control := run(name, seed)).failure is None:
+        if (control := run(name, seed)).failure is None:
             return Found(outcome, tried, tuple(fails))
         fails.append(control)
     return Found(None, tried, tuple(fails))
@@ -98,14 +101,22 @@ def run(name: str, seed: int) -> Outcome:
 
 
 def remember(seeds: Mapping[str, int]) -> None:
-    """Write down where looking begins from now on; a mutation whose first seed notices needs no line."""
-    known = {**NOTICED, **seeds}
-    kept = {name: seed for name, seed in sorted(known.items()) if name in ALL and seed != ALL[name].first}
-    NOTICED_FILE.write_text(json.dumps(kept, indent=2) + "\n")
+    """Write down where looking begins from now on."""
+    known = {name: with_seed(NOTICED.get(name, ()), seed) for name, seed in seeds.items()}
+    lines = [
+        f"  {json.dumps(name)}: {json.dumps(list(each))}"
+        for name, each in sorted({**NOTICED, **known}.items())
+        if name in ALL
+    ]
+    NOTICED_FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def with_seed(known: Sequence[int], seed: int) -> Sequence[int]:
+    """The seeds that are known, this one first."""
+    return [seed, *(each for each in known if each != seed)][:KEPT]
 
 
 def _seeds(name: str, *, is_endless: bool) -> Iterator[int]:
-    own = ALL[name].range
-    known = [NOTICED[name]] if name in NOTICED else []
+    own, known = ALL[name].range, NOTICED.get(name, ())
     others: Iterable[int] = chain(own, count(own.stop)) if is_endless else own
     return chain(known, (seed for seed in others if seed not in known))

@@ -23,16 +23,18 @@ from streamhouse.dev.agent_process import LocalAgent
 from tests.soak.cluster import BUCKET, PREFIX, SoakCluster
 from tests.soak.load import Load, Tally, Target, create_topics, too_little
 from tests.soak.page import SoakResult, load_result, told, write_page
-from tests.soak.pipelines import Pipelines
-from tests.soak.sampling import Sampling, bucket_of, process_of, tasks_of, tree_of
+from tests.soak.pipelines import PASSED, WARM_AFTER, Pipelines
+from tests.soak.sampling import HeapSampler, Sampling, bucket_of, process_of, tasks_of, tree_of
 
 SAMPLES: Final = 360
 """About how many samples a run has."""
 WARM_UP_SHARE: Final = 1 / 3
 MOST_WARM_UP_S: Final = 900.0
+MOST_SPARK_WARM_UP_S: Final = 1800.0
+"""A supervisor that is not warm by then fails the run."""
 AGENT_STAYS_S: Final = 40.0
 AGENT_AWAY_S: Final = 3.0
-SETTLE_S: Final = 5.0
+WATCH_S: Final = 60.0
 MISSED_SHARE: Final = 0.1
 
 
@@ -86,6 +88,8 @@ class _Run:
         self._options = options
         self._cluster = cluster
         self._seconds = options.minutes * 60
+        self._warm_up_s = min(MOST_WARM_UP_S, self._seconds * WARM_UP_SHARE)
+        self._judged_s = self._seconds - self._warm_up_s
         self._begun = time.monotonic()
         self._troubles: list[str] = []
         self._target = Target(
@@ -119,8 +123,9 @@ class _Run:
         every_s = max(0.5, self._seconds / SAMPLES)
         tasks = [asyncio.create_task(self._sampling.run(every_s)), asyncio.create_task(self._come_and_go())]
         try:
-            while self._now() < self._seconds:
-                await asyncio.sleep(min(60.0, self._seconds - self._now()))
+            await self._warm_up()
+            while (left_s := self._warm_up_s + self._judged_s - self._now()) > 0:
+                await asyncio.sleep(min(WATCH_S, left_s))
                 self._watch()
         finally:
             self._target.stop.set()
@@ -134,11 +139,31 @@ class _Run:
                 await asyncio.to_thread(self._pipelines.stop)
         return self._result()
 
+    async def _warm_up(self) -> None:
+        """The share of the run that is not judged; with Spark, until the supervisor is warm, if that is later. What is
+        judged is equally long either way."""
+        while (left_s := self._warm_up_s - self._now()) > 0:
+            await asyncio.sleep(min(WATCH_S, left_s))
+            self._watch()
+        if self._pipelines is None or self._pipelines.is_warm(self._target):
+            return
+        while not self._pipelines.is_warm(self._target):
+            if self._now() >= MOST_SPARK_WARM_UP_S:
+                count = self._target.tally.done[PASSED]
+                self._troubles.append(
+                    f"Spark is not warm after {self._now():.0f} s: {count} of {WARM_AFTER} pipelines came and went"
+                )
+                break
+            await asyncio.sleep(1)
+        self._warm_up_s = self._now()
+        _say(f"{self._now():7.0f} s  Spark is warm: the judged time begins")
+
     async def _start_pipelines(self) -> threading.Thread | None:
         if self._pipelines is None:
             return None
         self._pipelines.start()  # by the main thread, so that it ends with us
         self._sampling.samplers.append(partial(_of_tree, "supervisor", self._pipelines.supervisor.pid))
+        self._sampling.samplers.append(HeapSampler("supervisor", self._pipelines.supervisor.pid))
         churning = threading.Thread(target=self._pipelines.churn, args=(self._target,), name="pipelines")
         churning.start()
         return churning
@@ -165,11 +190,11 @@ class _Run:
         looks = len(sampling.missed) + len(sampling.series.as_json()["at_s"])
         if len(sampling.missed) > MISSED_SHARE * looks:
             troubles.append(f"{len(sampling.missed)} of {looks} looks failed; {sampling.missed[:3]}")
-        if self._pipelines is not None and not tally.done["pipelines that came and went"]:
+        if self._pipelines is not None and not tally.done[PASSED]:
             troubles.append("no pipeline came and went")
         return SoakResult(
             minutes=self._options.minutes,
-            warm_up_s=min(MOST_WARM_UP_S, self._seconds * WARM_UP_SHARE),
+            warm_up_s=self._warm_up_s,
             done=dict(tally.done),
             failed=dict(tally.failed),
             errors=tally.errors,

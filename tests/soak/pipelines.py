@@ -1,7 +1,7 @@
 """Pipelines: a supervisor with Spark beside the cluster, and pipelines that are created, run and deleted on it.
 
 Data path   **pipelines** -> supervisor, agents
-Owns        the supervisor's process; one pipeline and one view that stay, and others that come and go
+Owns        the supervisor's process; one pipeline and one view that stay, and others that come and go; when it is warm
 Leaves      what they read to `load`
 """
 
@@ -17,6 +17,14 @@ from tests.soak.load import EVENTS, Target
 COMMAND: Final = (sys.executable, "-P", "-m", "streamhouse")
 CALL_S: Final = 600.0
 STOP_S: Final = 30.0
+HEAP: Final = "512m"
+HEAP_OPTIONS: Final = f"-Xms{HEAP} -XX:+AlwaysPreTouch"
+"""All of the heap is taken at the start: what the process takes later is something else. What is held in the heap is a
+series of its own."""
+WARM_AFTER: Final = 4
+"""So many short-lived pipelines warm a supervisor up: then Spark has loaded and compiled what starting, running and
+ending a query takes, and its pools have their threads."""
+PASSED: Final = "pipelines that came and went"
 STAYING: Final = f"""
 CREATE TABLE {EVENTS} (item INT) WITH (connector = 'topic', format = 'json');
 CREATE PIPELINE copies AS INSERT INTO event_copies SELECT item FROM STREAM({EVENTS});
@@ -42,6 +50,10 @@ class Pipelines:
             str(folder / "checkpoints"),
             "--master",
             "local[2]",
+            "--conf",
+            f"spark.driver.memory={HEAP}",
+            "--conf",
+            f"spark.driver.extraJavaOptions={HEAP_OPTIONS}",
             *self._agents,
         ]
         self.supervisor = ChildProcess(
@@ -58,10 +70,13 @@ class Pipelines:
         self.supervisor.stop(STOP_S)
         self._run("sql", "stop")
 
+    def is_warm(self, target: Target) -> bool:
+        return target.tally.done[PASSED] >= WARM_AFTER
+
     def churn(self, target: Target) -> None:
         """A pipeline comes, runs, and is deleted with its offsets."""
         for number in target.rounds("pipelines", 5.0):
-            with target.counted("pipelines that came and went"):
+            with target.counted(PASSED):
                 name = f"passing_{number}"
                 self._apply("passing.sql", PASSING.format(name=name, number=number))
                 self._run("pipelines", "delete", name, "--yes")

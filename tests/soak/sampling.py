@@ -7,6 +7,10 @@ Leaves      the rule to `trend`, which processes there are to `cluster` and `pip
 
 import asyncio
 import os
+import re
+import shutil
+import subprocess
+import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -37,6 +41,8 @@ ALLOWANCES: Final[Mapping[str, Allowance]] = {
     "tasks": Allowance(0.1, 8.0),
     "rows": Allowance(0.15, 15.0),
     "objects": Allowance(0.15, 25.0),
+    "heap": Allowance(0.1, 20.0),
+    "metaspace": Allowance(0.06, 10.0),
     "bytes": Allowance(0.15, 2.0),
     "connections": Allowance(0.1, 4.0),
     "unjudged": Allowance(inf, inf),
@@ -84,6 +90,58 @@ def tree_of(pid: int) -> dict[str, float]:
             continue
         total["processes"] += 1
     return dict(total)
+
+
+JCMD_S: Final = 20.0
+HEAP_EVERY_S: Final = 10.0
+HEAP_USED: Final = re.compile(r"^ *(\S+) .*?\bused (\d+)K", re.MULTILINE)
+
+
+def heap_in(text: str) -> dict[str, float]:
+    """MiB of heap and metaspace, of what `jcmd GC.heap_info` prints with any collector."""
+    used = {"heap": 0.0, "metaspace": 0.0}
+    for area, size in HEAP_USED.findall(text):
+        if area != "class":  # the space of classes is a part of metaspace
+            used["metaspace" if area == "Metaspace" else "heap"] += int(size) / 1024
+    return used
+
+
+def javas_of(pid: int) -> list[int]:
+    """The JVMs among a process and all that it started."""
+    found = []
+    for each in family_of(pid):
+        try:
+            if Path(f"/proc/{each}/comm").read_text().strip() == "java":
+                found.append(each)
+        except OSError:
+            continue
+    return found
+
+
+class HeapSampler:
+    """What is left in the heaps of a process's JVMs after a collection: how full a heap is before one says how long ago
+    the last one was, not what is held. Asked for every few seconds; nothing where there is no `jcmd`."""
+
+    def __init__(self, name: str, pid: int) -> None:
+        self._name, self._pid = name, pid
+        self._values: dict[str, float] = {}
+        self._next_at = 0.0
+
+    def __call__(self) -> dict[str, float]:
+        if shutil.which("jcmd") is not None and time.monotonic() >= self._next_at:
+            total: Counter[str] = Counter()
+            for java in javas_of(self._pid):
+                _jcmd(java, "GC.run")
+                total.update(heap_in(_jcmd(java, "GC.heap_info")))
+            self._values = {f"{self._name} {kind}": value for kind, value in total.items()}
+            self._next_at = time.monotonic() + HEAP_EVERY_S
+        return self._values
+
+
+def _jcmd(pid: int, command: str) -> str:
+    """What a JVM answers; nothing if it ended meanwhile."""
+    done = subprocess.run(("jcmd", str(pid), command), capture_output=True, text=True, timeout=JCMD_S)
+    return done.stdout if done.returncode == 0 else ""
 
 
 # --- the stores ---------------------------------------------------------------------------------------------------
