@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
@@ -52,14 +52,14 @@ def made(target: str, *variables: str, minutes: float, name: str = "") -> Step:
 DEEP: Final = ("TEST_DEPTH=nightly", "MARKS=not java and not chaos")
 CHAOS_MINUTES: Final = 10
 """Of faults, for each profile."""
-SPARK_SHARE: Final = 0.5
-"""In a shorter soak run, Sparks still start threads and fill their heaps when the judged time begins."""
+LEFT: Final = (".log", ".json", ".html")
+"""What a step writes under its name."""
 
 
 def steps(share: float = 1.0) -> tuple[Step, ...]:
-    """All steps, with so much of their budgets."""
+    """All steps, with so much of their budgets. Seeds begin at a random one, from which on the run can be repeated."""
     depth = DEEP if share >= 1 else ()
-    pipelines = ("SOAK=--spark",) if share >= SPARK_SHARE else ()
+    first = base_seed()
 
     def part(variable: str, number: int, *, least: int = 1) -> str:
         return f"{variable}={max(least, round(number * share))}"
@@ -70,15 +70,15 @@ def steps(share: float = 1.0) -> tuple[Step, ...]:
         made("test-unit", *depth, minutes=60),
         made("test-spark", *depth, minutes=120),
         made("test-services", *depth, minutes=90),
-        made("simulate", part("SEEDS", 2000), minutes=60),
+        made("simulate", part("SEEDS", 4000), f"ARGS=--start {first} --keep-going", minutes=90),
         made("mutants", part("ARGS=--budget-s", 300, least=20), minutes=90),
-        made("view-queries", part("SEEDS", 200), minutes=60),
+        made("view-queries", part("SEEDS", 200), f"ARGS=--first {first}", minutes=60),
         made("fuzz", part("FRAMES", 1_000_000), minutes=30),
         made("fuzz-decoders", part("FUZZ_SECONDS", 120, least=5), minutes=45),
         made("fuzz-native", minutes=30),
         made("crash", part("KILLS", 50, least=3), minutes=60),
         *(chaos(profile, part("MINUTES", CHAOS_MINUTES)) for profile in PROFILES),
-        made("soak", part("MINUTES", 60, least=5), *pipelines, "REPORT=.cache/nightly/soak.html", minutes=80),
+        made("soak", part("MINUTES", 60, least=5), "SOAK=--spark", "REPORT=.cache/nightly/soak.html", minutes=110),
         made("test-java", minutes=45),
     )
 
@@ -95,17 +95,22 @@ def chaos(profile: str, minutes: str) -> Step:
     )
 
 
-def run_steps(steps: Iterable[Step], *, logs: Path, out: TextIO) -> list[Outcome]:
-    """Run them one after the other; what they print goes to a log each, of which a failure shows the end."""
+def run_steps(steps: Sequence[Step], *, logs: Path, out: TextIO) -> list[Outcome]:
+    """Run them one after the other; what they print goes to a log each, of which a failure shows the end. What an
+    earlier run has left of a step goes first: a step that comes to nothing must not show that. The page is written
+    after each step, so that there is one of a run that is ended early."""
     logs.mkdir(parents=True, exist_ok=True)
-    outcomes = []
-    for step in steps:
+    outcomes: list[Outcome] = []
+    for number, step in enumerate(steps, 1):
         print(f"{step.name}: {' '.join(step.command)}", file=out, flush=True)
+        for suffix in LEFT:
+            (logs / f"{step.name}{suffix}").unlink(missing_ok=True)
         log = logs / f"{step.name}.log"
         outcomes.append(outcome := run_step(step, log))
         if outcome.failure:
             tail = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
             print(*tail, f"{step.name}: {outcome.failure}; log={log}", sep="\n", file=out, flush=True)
+        report(outcomes, logs, left=[each.name for each in steps[number:]])
     return outcomes
 
 
@@ -141,12 +146,11 @@ def summary(outcomes: Sequence[Outcome]) -> list[str]:
     return [*lines, f"{len(outcomes) - failed} of {len(outcomes)} steps passed; {SEED_VARIABLE}={base_seed()}"]
 
 
-def report(outcomes: Sequence[Outcome], folder: Path) -> Path:
-    """Write the page, and what it was made of."""
+def report(outcomes: Sequence[Outcome], folder: Path, *, left: Sequence[str] = ()) -> None:
+    """Write the page, and what it was made of; steps that are `left` were not run yet."""
     results = [StepResult(each.step.name, " ".join(each.step.command), each.seconds, each.failure) for each in outcomes]
     (folder / "nightly.json").write_text(as_json(results, base_seed()))
-    write_page(folder / PAGE, collect(results, folder=folder, seed=base_seed()))
-    return folder / PAGE
+    write_page(folder / PAGE, collect(results, folder=folder, seed=base_seed(), left=left))
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -175,7 +179,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     base_seed()  # the steps inherit it
     outcomes = run_steps(picked, logs=LOGS, out=sys.stdout)
-    sys.stdout.write("\n".join(summary(outcomes)) + f"\nthe page is {report(outcomes, LOGS)}\n")
+    sys.stdout.write("\n".join(summary(outcomes)) + f"\nthe page is {LOGS / PAGE}\n")
     return 1 if any(each.failure for each in outcomes) else 0
 
 

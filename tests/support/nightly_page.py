@@ -76,13 +76,15 @@ class NightlyRun:
     """The text of each step's log."""
     soak: SoakResult | None = None
     links: Mapping[str, str] = field(default_factory=dict)
+    left: Sequence[str] = ()
+    """Steps that were not run yet."""
 
     @property
     def failed(self) -> list[StepResult]:
         return [each for each in self.results if each.failure]
 
 
-def collect(results: Sequence[StepResult], *, folder: Path, seed: int) -> NightlyRun:
+def collect(results: Sequence[StepResult], *, folder: Path, seed: int, left: Sequence[str] = ()) -> NightlyRun:
     """What the steps left in the folder of their logs."""
     logs = {
         each.name: path.read_text(errors="replace")
@@ -97,6 +99,7 @@ def collect(results: Sequence[StepResult], *, folder: Path, seed: int) -> Nightl
         logs=logs,
         soak=load_result(soak) if "soak" in ran and soak.exists() else None,
         links={name: page for name in ran if (folder / (page := f"{name}.html")).exists()},
+        left=left,
     )
 
 
@@ -157,13 +160,15 @@ def page(run: NightlyRun) -> str:
 
 
 def _verdict(run: NightlyRun) -> str:
+    missing = f" Not run yet: {escape(', '.join(run.left))}." if run.left else ""
     if run.failed:
         names = ", ".join(f"{each.name} ({each.failure})" for each in run.failed)
         return (
             f'<div class="verdict bad"><strong>{len(run.failed)} of {len(run.results)} steps failed.</strong> '
-            f"{escape(names)}</div>"
+            f"{escape(names)}{missing}</div>"
         )
-    return f'<div class="verdict good"><strong>All {len(run.results)} steps passed.</strong></div>'
+    look = "bad" if run.left else "good"
+    return f'<div class="verdict {look}"><strong>All {len(run.results)} steps passed.</strong>{missing}</div>'
 
 
 def _tiles(run: NightlyRun) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from tests.chaos.faults import PROFILES
 from tests.soak.page import SoakResult
-from tests.support.nightly import PAGE, ROOT, Step, chosen, main, report, run_steps, steps, summary
+from tests.support.depth import base_seed
+from tests.support.nightly import PAGE, ROOT, Step, chosen, main, run_steps, steps, summary
 from tests.support.nightly_page import NightlyRun, StepResult, collect, faults, felt, figures, page
 
 
@@ -45,10 +46,24 @@ def test_chaos_has_a_step_for_each_profile_and_one_name_for_all() -> None:
 
 def test_a_share_makes_budgets_smaller_and_lanes_no_deeper_than_with_every_change() -> None:
     simulate, crash, unit = chosen(["simulate", "crash", "test-unit"], 0.05)
-    assert (simulate.command[3:], crash.command[3:], unit.command[3:]) == (("SEEDS=100",), ("KILLS=3",), ())
+    assert (simulate.command[3], crash.command[3:], unit.command[3:]) == ("SEEDS=200", ("KILLS=3",), ())
     assert "TEST_DEPTH=nightly" in chosen(["test-unit"], 1.0)[0].command
-    assert ["SOAK=--spark" in chosen(["soak"], share)[0].command for share in (0.05, 1.0)] == [False, True]
     assert [step.name for step in chosen([], 0.05)] == [step.name for step in steps()]
+
+
+def test_each_night_has_seeds_of_its_own_and_says_the_first() -> None:
+    simulate, views = chosen(["simulate", "view-queries"], 1.0)
+    assert f"ARGS=--start {base_seed()} --keep-going" in simulate.command
+    assert f"ARGS=--first {base_seed()}" in views.command
+
+
+def test_what_an_earlier_run_left_of_a_step_is_not_shown_for_one_that_came_to_nothing(tmp_path: Path) -> None:
+    for name in ("soak.json", "soak.html", "chaos-stores.html"):
+        (tmp_path / name).write_text("{}")
+    run_steps([python("soak", "import sys; sys.exit(2)")], logs=tmp_path, out=io.StringIO())
+    left = collect([result("soak", "exit code 2")], folder=tmp_path, seed=1)
+    assert (left.soak, left.links, left.logs) == (None, {}, {"soak": ""})
+    assert (tmp_path / "chaos-stores.html").exists()
 
 
 # --- the page
@@ -101,8 +116,17 @@ def test_curves_of_a_soak_run_are_on_the_page_the_growing_ones_first(tmp_path: P
     assert text.count("<polyline") == 2
 
 
+def test_a_run_that_is_ended_early_has_a_page_that_says_what_is_missing(tmp_path: Path) -> None:
+    seen = f"import pathlib; print(pathlib.Path({str(tmp_path / PAGE)!r}).read_text())"
+    run_steps([python("first", "print('fine')"), python("second", seen)], logs=tmp_path, out=io.StringIO())
+    early = (tmp_path / "second.log").read_text()
+    assert "All 1 steps passed" in early
+    assert "Not run yet: second." in early
+
+
 def test_the_page_of_a_run_is_written_beside_its_logs(tmp_path: Path) -> None:
-    outcomes = run_steps([python("right", "print('fine')")], logs=tmp_path, out=io.StringIO())
-    assert report(outcomes, tmp_path) == tmp_path / PAGE
-    assert "All 1 steps passed" in (tmp_path / PAGE).read_text()
+    run_steps([python("right", "print('fine')")], logs=tmp_path, out=io.StringIO())
+    text = (tmp_path / PAGE).read_text()
+    assert "All 1 steps passed" in text
+    assert "Not run yet" not in text
     assert collect([result("soak")], folder=tmp_path, seed=1).soak is None
