@@ -198,6 +198,24 @@ async def test_offsets_are_committed_with_the_transaction_or_not_at_all() -> Non
             assert (None if found is None or isinstance(found, UnstableOffsets) else found.offset) == reported
 
 
+async def test_a_stable_answer_never_has_the_offset_from_before_a_transaction_that_ends_meanwhile() -> None:
+    async with running() as (world, broker):
+        alice = await Producer(broker).init()
+        await broker.transactions.add_offsets(alice.call, "readers")
+        offsets = {ORDERS: OffsetToCommit(offset=5)}
+        await broker.groups.commit_in_transaction("readers", MemberRef(), alice.call, offsets, begins=False)
+        answers = [world.metadata.hold_answer(call) for call in ("pending_offsets", "committed_offsets")]
+        asked = asyncio.create_task(broker.groups.fetch({"readers": [ORDERS]}, stable=True))
+        await settle()
+        await alice.end(commit=True)
+        for each in answers:
+            each.set()
+        result = (await asked)["readers"]
+        assert isinstance(result, dict)
+        found = result.get(ORDERS)
+        assert isinstance(found, UnstableOffsets) or (found is not None and found.offset == 5)
+
+
 async def test_offsets_of_a_transaction_that_was_not_begun_are_refused() -> None:
     async with running() as (_, broker):
         alice = await Producer(broker).init()
