@@ -414,6 +414,8 @@ async def test_what_is_known_of_a_partition_is_read_again_after_it_was_handed_ov
     await produce(broker, batch(b"a"))
     item = await broker.open_log(ORDERS)
     agent_session = current(broker)
+    await agent_session.flusher.flush_all()
+    assert await values_of(broker) == {0: b"a"}  # its run is known from now on
     assert agent_session.logs.leases.names() == {item.partition: ORDERS}
     await agent_session.transfer([item], ELSEWHERE)
     assert agent_session.logs.leases.names() == {}

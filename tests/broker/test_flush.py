@@ -12,7 +12,7 @@ from streamhouse.config import BufferSettings, FlushSettings
 from streamhouse.errors import LeaseLost, SessionLost, Stopping
 from streamhouse.format import key_filter
 from streamhouse.format.compression import Codec
-from streamhouse.format.object_keys import parse_segment_key
+from streamhouse.format.object_keys import parse_segment_key, segment_key
 from streamhouse.format.producer_snapshot import decode_producers
 from streamhouse.format.records import encode_batch
 from streamhouse.model.names import TopicPartition
@@ -108,6 +108,18 @@ async def test_a_put_whose_answer_was_lost_leaves_an_orphan_and_never_stands_in_
     assert run.object_key == second != first
     names = [parse_segment_key(key) for key in (first, second)]
     assert {name.session_id for name in names if name} == {current(broker).session.session_id}
+
+
+async def test_an_object_that_is_there_under_our_name_is_never_registered_as_our_segment(world: World) -> None:
+    broker = await world.start_with()
+    await produce(broker, batch(b"a"))
+    foreign = segment_key(current(broker).session.session_id, 1)
+    await world.objects.put_new(foreign, [b"somebody else's"])
+    flushing = asyncio.ensure_future(current(broker).flusher.flush_all())
+    await world.clock.advance(world.settings.flush.retry_max_s)
+    await flushing
+    (run,) = await runs_of(world, await broker.open_log(ORDERS))
+    assert run.object_key != foreign
 
 
 @pytest.mark.parametrize("fault", ["refuse", "lose_answer"])
