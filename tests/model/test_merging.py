@@ -32,11 +32,25 @@ def test_a_large_run_stands_between_its_neighbours() -> None:
     assert chosen(runs(10, 1000, 10, 10, 10, 10)) == [2, 3, 4, 5]
 
 
-def test_runs_of_different_epochs_stay_apart() -> None:
+def test_runs_of_different_epochs_come_into_one_object() -> None:
     earlier = runs(10, 10, 10)
     later = [replace(each, base=each.base + 30, end=each.end + 30) for each in runs(10, 10, 10, 10, epoch=2)]
-    assert chosen(earlier + later[:3]) == []
-    assert chosen(earlier + later) == [3, 4, 5, 6]
+    later = [replace(each, object_key=f"segments/{each.base}") for each in later]
+    assert chosen(earlier + later[:1]) == [0, 1, 2, 3]
+    assert chosen(earlier + later) == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_runs_that_share_an_object_because_of_their_epochs_count_as_one() -> None:
+    """They can't become fewer: merging them again would be for nothing."""
+    shared = [
+        replace(each, epoch=Epoch(number), object_key="segments/shared") for number, each in enumerate(runs(*[10] * 9))
+    ]
+    others = [replace(run(n, n + 10, length=100), epoch=Epoch(9)) for n in (90, 100, 110)]
+    assert chosen(shared) == []
+    assert chosen(shared + others[:2]) == []
+    assert chosen(shared + others) == [*range(9), 9, 10, 11]
+    same_epoch = [replace(each, epoch=Epoch(1)) for each in shared]
+    assert chosen(same_epoch) == list(range(9))
 
 
 def test_a_run_joins_only_much_smaller_ones_together() -> None:
@@ -85,6 +99,37 @@ def test_a_trickle_ends_in_few_runs_and_each_byte_is_moved_a_few_times() -> None
             moved += total
         most = max(most, len(log))
     assert [each.base for each in log] == [0, *(each.end for each in log[:-1])]
+    assert most < 100
+    assert moved < 6 * written
+
+
+def merged(window: Sequence[Run], key: str) -> list[Run]:
+    """What becomes of the runs: one of each epoch, in one object."""
+    results: list[Run] = []
+    for each in window:
+        if results and results[-1].epoch == each.epoch:
+            results[-1] = replace(results[-1], end=each.end, length=results[-1].length + each.length)
+        else:
+            results.append(replace(each, object_key=key))
+    return results
+
+
+def test_a_log_whose_leader_changes_all_the_time_has_a_run_for_each_change_and_few_objects() -> None:
+    limits = MergeLimits(at_least=16, below_bytes=1 << 20, max_bytes=4 << 20)
+    chance = random.Random(7)
+    log: list[Run] = []
+    moved = written = most = 0
+    for number in range(1500):
+        size = chance.randrange(100, 2000)
+        log.append(replace(run(number, number + 1, length=size), epoch=Epoch(number // 3)))
+        written += size
+        while window := runs_to_merge(log[-256:], limits):
+            at = log.index(window[0])
+            log[at : at + len(window)] = merged(window, f"segments/{number}-{at}")
+            moved += sum(each.length for each in window)
+        most = max(most, len({each.object_key for each in log}))
+    assert [each.base for each in log] == [0, *(each.end for each in log[:-1])]
+    assert len({each.epoch for each in log}) == 500
     assert most < 100
     assert moved < 6 * written
 

@@ -379,7 +379,7 @@ MUTATIONS: Final = {
         profile="kills",
     ),
     "a closed log is not sealed": Mutation(
-        breaks=("the high watermark went back", "a read passed over a record"),
+        breaks=("the high watermark went back", "a read passed over a record", "an offset has two records"),
         apply=log_not_sealed,
         profile="disk",
         tweaks={"starve": 0.05, "unlucky": ("PartitionLog.append.<locals>.<lambda>", "responder")},

@@ -50,6 +50,7 @@ SOON: Final = {
     "transactions.expire_s": "60",
     "transactions.check_s": "1",
     "plans.settled_kept": "1000",
+    "placing.remember_s": "120",
 }
 
 

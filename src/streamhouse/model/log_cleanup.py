@@ -4,8 +4,9 @@ Owns        the log start by retention time and size, in whole runs; when and up
             compacted (dirty ratio, minimum and maximum lag, open transactions); which small adjacent runs are merged
 Leaves      the choice of records to `format.compaction`, the work to `broker.maintenance` and `spark.maintenance`
 
-A run is merged only if the result is several times as large, so a byte is rewritten only a few times, however small the
-original runs are.
+Runs are merged only if the result is several times as large, so a byte is rewritten only a few times, however small the
+original runs are. Merged runs share an object, and those of one epoch become one run: the ends of epochs are kept, so a
+log that is never deleted keeps a run for each change of its leader, but not an object.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -64,12 +65,14 @@ def merge_limits(config: TopicConfig, *, at_least: int, below_bytes: int, max_by
 
 
 def runs_to_merge(runs: Sequence[Run], limits: MergeLimits) -> Sequence[Run]:
-    """The first consecutive runs that should be merged; empty if no merge is worth it. `runs` are oldest first."""
+    """The first consecutive runs, of any epochs, that should be merged into one object; empty if no merge is worth it.
+    `runs` are oldest first."""
     for small in _small_neighbours(runs, limits):
-        for start in range(len(small) - limits.at_least + 1):
-            window = _window(small[start:], limits)
-            if len(window) >= limits.at_least and _grows(window, limits):
-                return window
+        parts = list(parts_of(small))
+        for start in range(len(parts) - limits.at_least + 1):
+            window = _window(parts[start:], limits)
+            if len(window) >= limits.at_least and _grows(map(_size_of, window), limits):
+                return [run for part in window for run in part]
     return ()
 
 
@@ -77,7 +80,7 @@ def next_check(runs: Sequence[Run], limits: MergeLimits, *, is_all: bool) -> int
     """The offset from which the next check needs to look at runs, if none of these is to be merged."""
     start = runs[-1].end
     for run in reversed(runs):
-        if run.length >= limits.below_bytes or run.epoch != runs[-1].epoch:
+        if run.length >= limits.below_bytes:
             break
         start = run.base
     return start if is_all else max(start, runs[-min(limits.at_least, len(runs))].base)
@@ -111,7 +114,8 @@ def _filled(runs: Sequence[Run], limits: MergeLimits, max_runs: int) -> Iterator
     while start < len(runs):
         end = _fitting(runs, start, limits, max_runs)
         window = runs[start:end]
-        if len({run.object_key for run in window}) >= max(2, limits.at_least) and _grows(window, limits):
+        sizes = (run.length for run in window)
+        if len({run.object_key for run in window}) >= max(2, limits.at_least) and _grows(sizes, limits):
             yield window
         else:  # too little gain for the largest run; merges after it may be worth it
             end = start + 1 + max(range(len(window)), key=lambda number: window[number].length)
@@ -128,24 +132,41 @@ def _fitting(runs: Sequence[Run], start: int, limits: MergeLimits, max_runs: int
 
 
 def _small_neighbours(runs: Sequence[Run], limits: MergeLimits) -> Iterator[list[Run]]:
-    for (is_small, _), group in groupby(runs, lambda run: (run.length < limits.below_bytes, run.epoch)):
+    for is_small, group in groupby(runs, lambda run: run.length < limits.below_bytes):
         if is_small:
             yield list(group)
 
 
-def _window(runs: Sequence[Run], limits: MergeLimits) -> Sequence[Run]:
-    """The longest prefix of the runs that the limits allow to merge."""
+def parts_of(runs: Sequence[Run]) -> Iterator[list[Run]]:
+    """The runs in parts that a merge leaves as they are: neighbours in one object that have different epochs."""
+    part: list[Run] = []
+    for run in runs:
+        if part and (run.object_key != part[-1].object_key or run.epoch == part[-1].epoch):
+            yield part
+            part = []
+        part.append(run)
+    if part:
+        yield part
+
+
+def _size_of(part: Sequence[Run]) -> int:
+    return sum(run.length for run in part)
+
+
+def _window(parts: Sequence[Sequence[Run]], limits: MergeLimits) -> Sequence[Sequence[Run]]:
+    """The longest prefix of the parts that the limits allow to merge."""
     extent = Extent()
-    for count, run in enumerate(runs):
-        extent = extent.plus(run)
+    for count, part in enumerate(parts):
+        for run in part:
+            extent = extent.plus(run)
         if not extent.may_be_one(limits):
-            return runs[:count]
-    return runs
+            return parts[:count]
+    return parts
 
 
-def _grows(window: Sequence[Run], limits: MergeLimits) -> bool:
-    growth = min(GROWTH, limits.at_least / 2)
-    return sum(run.length for run in window) >= growth * max(run.length for run in window)
+def _grows(sizes: Iterable[int], limits: MergeLimits) -> bool:
+    known = list(sizes)
+    return sum(known) >= min(GROWTH, limits.at_least / 2) * max(known)
 
 
 ALL_STABLE: Final = 2**63 - 1

@@ -67,6 +67,39 @@ async def test_small_neighbours_become_one_run_of_the_same_bytes(world: World, b
     assert (broker.compactor.merger.merges, broker.compactor.merger.merged_runs) == (1, 5)
 
 
+async def led_in_turn(world: World, broker: Broker, value: bytes, *, leaders: int) -> Broker:
+    """A record of each of these leaders; the last one leads now."""
+    for _ in range(leaders):
+        await produce(broker, batch(value))
+        await current(broker).flusher.flush_all()
+        world.kill()
+        broker = await world.start()
+        await broker.open_log(ORDERS)
+    return broker
+
+
+async def test_runs_of_several_leaders_come_into_one_object_and_keep_their_epochs(world: World, broker: Broker) -> None:
+    broker = await led_in_turn(world, broker, b"v", leaders=6)
+    before = [(run.base, run.end, run.epoch) for run in await runs_of(world, broker)]
+    assert len({epoch for *_, epoch in before}) == 6
+    await broker.compactor.run_once()
+    runs = await runs_of(world, broker)
+    assert [(run.base, run.end, run.epoch) for run in runs] == before
+    assert len({run.object_key for run in runs}) == 1
+    assert len(await values_of(broker)) == 6
+
+
+async def test_a_merge_that_is_cut_short_by_the_size_of_its_records_still_makes_objects_fewer(
+    make_world: MakeWorld,
+) -> None:
+    world = await make_world(compaction=CompactionSettings(merge_runs=4, segment_bytes=1500))
+    broker = await led_in_turn(world, await world.start_with(**FOREVER), b"x" * 1000, leaders=6)
+    for _ in range(5):
+        await broker.compactor.run_once()
+    assert len({run.object_key for run in await runs_of(world, broker)}) == 3
+    assert broker.compactor.merger.merges == 3, "as soon as there are too few objects, nothing is merged any more"
+
+
 async def test_old_objects_go_after_their_grace_time(world: World, broker: Broker) -> None:
     await flushed(broker, 4)
     await broker.compactor.run_once()

@@ -1,7 +1,7 @@
-"""RunMerger: merges adjacent small runs of a partition into large ones.
+"""RunMerger: merges adjacent small runs of a partition into one object, those of an epoch into one run.
 
 Data path   none: works on flushed records
-Owns        the scan position of each partition, moving batches into one run
+Owns        the scan position of each partition, moving batches into one object
 Leaves      which runs to merge to `model.log_cleanup`, I/O to `run_rewriter`
 
 Batches are copied unchanged.
@@ -17,7 +17,7 @@ from streamhouse.broker.maintenance.run_rewriter import RunRewriter
 from streamhouse.format.batch import Buffer
 from streamhouse.format.run_rewrite import RewrittenRun, batches_of
 from streamhouse.model.cluster import PartitionState
-from streamhouse.model.log_cleanup import merge_limits, next_check, runs_to_merge
+from streamhouse.model.log_cleanup import merge_limits, next_check, parts_of, runs_to_merge
 from streamhouse.model.names import PartitionId
 from streamhouse.model.segment import Run
 from streamhouse.model.topic import TopicConfig
@@ -100,15 +100,16 @@ class RunMerger:
     async def _merge(self, runs: Sequence[Run]) -> bool:
         merged: list[RewrittenRun] = []
         size = 0
-        for run in runs:
-            source = await self._rewriter.open(run)
-            size += source.raw_bytes
-            if len(merged) > 1 and size > self._settings.segment_bytes:
-                break  # their decompressed size exceeds the estimate
-            batches: list[Buffer] = []
-            async for piece in self._rewriter.pieces(source):
-                batches.extend(batches_of(piece))
-            merged.append(RewrittenRun(source, batches))
+        for number, part in enumerate(parts_of(runs)):
+            sources = [await self._rewriter.open(run) for run in part]
+            size += sum(source.raw_bytes for source in sources)
+            if number > 1 and size > self._settings.segment_bytes:
+                break  # their decompressed size exceeds the estimate; fewer than two parts would become no fewer
+            for source in sources:
+                batches: list[Buffer] = []
+                async for piece in self._rewriter.pieces(source):
+                    batches.extend(batches_of(piece))
+                merged.append(RewrittenRun(source, batches))
         if not await self._rewriter.replace(merged):
             return False
         self.merges += 1
