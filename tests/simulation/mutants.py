@@ -50,7 +50,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", help="mutations; all, unless named")
     parser.add_argument("--write", action="store_true", help="write seeds to noticed.json, rows to docs/reliability.md")
-    parser.add_argument("--budget-s", type=float, default=300, help="how long to look for a seed of each mutation")
+    parser.add_argument(
+        "--budget-s", type=float, default=300, help="seconds of CPU to look for a seed of each mutation"
+    )
     parser.add_argument("--cheapest", action="store_true", help="try all seeds of a mutation and take the shortest run")
     parser.add_argument("--jobs", type=int, default=2, help="processes to use")
     return parser.parse_args(arguments)

@@ -18,7 +18,7 @@ class Mutation:
     A seed that fails otherwise, by an exception for one, has not noticed."""
     tweaks: Mapping[str, Any] = field(default_factory=dict)
     """Options that show the absence sooner."""
-    seeds: int = 60
+    seeds: int = 150
     is_rare: bool = False
     """Whether it shows in so few seeds that only nightly depth looks for it."""
     first: int = 0

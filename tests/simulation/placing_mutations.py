@@ -61,7 +61,7 @@ PLACING_MUTATIONS: Final[Mapping[str, Mutation]] = {
         breaks=("a record is lost", "an offset has two records"),
         apply=unfinished_holds_go_on_under_their_epoch,
         profile="team-stores",
-        tweaks=PLACING,
+        tweaks={**PLACING, "placers": 4, "placing_loss": 0.35},
         is_rare=True,
     ),
     "appends pass while a partition is held": Mutation(

@@ -23,7 +23,6 @@ from streamhouse.broker.wal.object_wal import ObjectWal
 from streamhouse.errors import LeaseLost, SessionLost
 from streamhouse.model.cluster import PutReport
 from streamhouse.model.names import PartitionId, SessionId
-from streamhouse.stores.metadata import commit_guard
 from streamhouse.stores.metadata.engine import Transaction, write, write_urgent
 from streamhouse.stores.metadata.procedures import segments, sessions
 from streamhouse.stores.metadata.rows import partition_list, partition_params, state_of
@@ -180,24 +179,6 @@ def producers_not_known_to_the_next_leader(patch: Patch) -> None:
 
 
 # --- commits
-
-
-def commits_not_fenced(patch: Patch) -> None:
-    """Neither the session's state nor holder and epoch."""
-    decide = commit_guard.decide_publication
-
-    def lenient(commits: Any, *, holders: Any, may_publish: bool, states: Any, published: Any) -> Any:
-        return decide(commits, holders=holders, may_publish=True, states=states, published=published)
-
-    def chain(runs: Any, holder: Any, states: Any) -> Any:
-        ends: dict[PartitionId, int] = {}
-        for run in sorted(runs, key=lambda run: run.base):
-            if run.partition in states and run.base == ends.get(run.partition, states[run.partition].flushed_end):
-                ends[run.partition] = run.end
-        return ends, []
-
-    patch.setattr(segments, "decide_publication", lenient)
-    patch.setattr(commit_guard, "_chain", chain)
 
 
 def repeated_commits_not_recognised(patch: Patch) -> None:
@@ -357,17 +338,6 @@ TEAM_MUTATIONS: Final = {
         profile="team-moves",
         tweaks={"eager_producers": 3},
         first=10,
-    ),
-    "commits are not fenced": Mutation(
-        breaks=(
-            "a partition has another size",
-            "an offset has two records",
-        ),
-        apply=commits_not_fenced,
-        profile="team-zombies",
-        tweaks={"eager_producers": 0},
-        seeds=400,
-        is_rare=True,
     ),
     "a repeated commit is not recognised": Mutation(
         breaks=(
