@@ -1,5 +1,6 @@
 """Search over HTTP: what it finds is what a person would find who reads everything."""
 
+import asyncio
 import json
 import random
 import tracemalloc
@@ -18,8 +19,10 @@ from streamhouse.format.batch import BatchHeader
 from streamhouse.format.compression import Codec
 from streamhouse.format.key_filter import FilteredKeys
 from streamhouse.format.records import encode_batch, iterate_payload
+from streamhouse.format.run_index import RunIndex
 from streamhouse.model.names import PartitionId, TopicPartition
 from streamhouse.model.record import NewRecord, StoredRecord
+from streamhouse.model.segment import Run
 from streamhouse.wire.http.records import search as search_module
 from streamhouse.wire.http.records.search import JsonCondition, parse_path
 from streamhouse.wire.http.records.topic_reader import MAX_HEADERS
@@ -204,6 +207,24 @@ class TestKeyFilters:
         assert (searched["offsets"], searched["left"], searched["segments"]) == (200, 0, 20)
         assert searched["segments_needed"] < 5
         assert searched["skipped_bytes"] > 190 * 250
+
+    async def test_runs_are_opened_several_at_a_time_the_more_the_longer_it_takes(
+        self, broker: Broker, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        opening, most = 0, [0]
+        read = broker.reader.index
+
+        async def index(run: Run) -> RunIndex:
+            nonlocal opening
+            opening += 1
+            most[0] = max(most[0], opening)
+            await asyncio.sleep(0.001)
+            opening -= 1
+            return await read(run)
+
+        monkeypatch.setattr(broker.reader, "index", index)
+        assert [each["offset"] for each in (await search(http, key="key-199"))["records"]] == [199]
+        assert most == [8]
 
     async def test_what_is_not_flushed_yet_is_searched_too(self, broker: Broker, http: httpx.AsyncClient) -> None:
         data = memoryview(encode_batch([NewRecord(b"new", key=b"key-3")], codec=Codec.NONE, now_ms=START_MS))

@@ -6,7 +6,8 @@ Leaves      reading the records, and the errors of damaged ranges, to the reader
 Invariant   offsets are left out only if a filter that was verified says that none of them has the key
 """
 
-from typing import Final, NamedTuple
+import asyncio
+from typing import Final, NamedTuple, TypeAlias
 
 from streamhouse.broker.segments.reader import SegmentReader
 from streamhouse.errors import StreamhouseError
@@ -20,6 +21,12 @@ STEP_BLOCKS: Final = 4096
 """Filters that are looked at in one step."""
 STEP_RUNS: Final = 32
 """Runs that are opened in one step: each may take two requests to the object store."""
+MOST_AT_ONCE: Final = 16
+"""Runs that are opened at the same time; a search begins with one, and doubles."""
+
+
+_Opened: TypeAlias = tuple[RunIndex, KeyFilters | None] | None
+"""Index and filters of a run; None if they can't be read: then reading its records succeeds, or has an error."""
 
 
 class KeySpan(NamedTuple):
@@ -43,6 +50,8 @@ class KeySearch:
         self._hash = key_hash(key)
         self._run: Run | None = None
         self._needed: Run | None = None
+        self._opened: dict[Run, _Opened] = {}
+        self._at_once = 1
         self.runs = 0
         self.runs_needed = 0
         self.skipped_bytes = 0
@@ -64,7 +73,7 @@ class KeySearch:
             if run.base >= end:
                 break
             offset = max(offset, run.base)
-            if (opened := await self._open(run)) is None:
+            if (opened := await self._open(run, end=end)) is None:
                 self._need(run)
                 return KeySpan(offset, min(run.end, end))
             index, filters = opened
@@ -97,17 +106,28 @@ class KeySearch:
             size_bytes += block.raw_bytes
         return KeySpan(start, run.end, size_bytes) if begun else None
 
-    async def _open(self, run: Run) -> tuple[RunIndex, KeyFilters | None] | None:
-        """Index and filters of the run; None if they can't be read: then reading its records succeeds, or has an error
-        to show."""
+    async def _open(self, run: Run, *, end: int) -> _Opened:
+        """Open the run, and those behind it below `end`, because each may take two requests."""
+        if run not in self._opened:
+            runs = [run]
+            while len(runs) < self._at_once and runs[-1].end < end:
+                behind = await self._reader.runs.find(self._partition, runs[-1].end)
+                if behind is None or behind.base >= end:
+                    break
+                runs.append(behind)
+            self._opened = dict(zip(runs, await asyncio.gather(*map(self._read, runs)), strict=True))
+            self._at_once = min(2 * self._at_once, MOST_AT_ONCE)
         is_new, self._run = run != self._run, run
         self.runs += is_new
+        opened = self._opened[run]
+        self.filter_bytes += opened[0].key_filter_bytes if opened is not None and is_new else 0
+        return opened
+
+    async def _read(self, run: Run) -> _Opened:
         try:
-            index, filters = await self._reader.index(run), await self._reader.key_filters(run)
+            return await self._reader.index(run), await self._reader.key_filters(run)
         except StreamhouseError:
             return None
-        self.filter_bytes += index.key_filter_bytes if is_new else 0
-        return index, filters
 
     def _need(self, run: Run) -> None:
         if run != self._needed:
