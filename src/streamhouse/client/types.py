@@ -299,7 +299,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 class PartitionLoss(Struct, frozen=True, kw_only=True):
     """Offsets of a partition that a damaged log has lost, as [first, end): `gaps` held records; `skipped` may have, and
-    the partition goes on above them; `unpublished` are in the log and in no segment."""
+    the partition continues above them; `unpublished` are in the log and in no segment."""
 
     topic: str | None
     topic_id: str

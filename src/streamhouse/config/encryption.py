@@ -32,8 +32,8 @@ class EncryptionSettings(Section, frozen=True, kw_only=True):
     data_key_s: Annotated[
         float,
         about(
-            "age at which an agent's data key is replaced; while the key service is away it is used for up to twice "
-            "as long, then writing waits",
+            "age at which an agent's data key is replaced; while the key service is unavailable it is used for up to "
+            "twice as long, then writing waits",
             gt=0,
         ),
     ] = 3600.0

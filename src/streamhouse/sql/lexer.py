@@ -39,7 +39,7 @@ class Token:
 
 
 _SPACE: Final = re.compile(r"(?:\s+|--(?:\\\n|[^\r\n])*+)+")
-"""A comment ends with its line, at a carriage return too, and goes on behind a backslash, as Spark's does."""
+"""A comment ends with its line, at a carriage return too, and continues behind a backslash, as Spark's does."""
 _WORD: Final = re.compile(r"[^\W\d]\w*")
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
 _NAME: Final = re.compile(r"`((?:[^`]++|``)*+)`")
@@ -173,7 +173,7 @@ class TokenCursor:
         self._at += 1
 
     def _comma(self) -> bool:
-        """Whether a list goes on; its closing bracket is passed otherwise."""
+        """Whether a list continues; its closing bracket is passed otherwise."""
         if self._next().is_sign(","):
             self._at += 1
             return True

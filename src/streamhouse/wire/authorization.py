@@ -138,7 +138,7 @@ class RequestAccess:
             try:
                 await self._renew()
             except Retriable:
-                return  # the metadata store is away: what was known holds
+                return  # the metadata store is unavailable: what was known holds
             self._generation = generation
 
     @asynccontextmanager

@@ -101,7 +101,7 @@ def test_a_batch_that_can_not_be_decoded_is_reported_and_nothing_more_of_the_pie
     (part,) = filled([piece], ResponseBudget(records=MANY, size_bytes=MANY)).partitions
     assert [record.offset for record in part.records] == [0, 1]
     assert part.error.name == "CorruptBatch"
-    assert part.error.message.endswith("to go on behind what can't be read, read from offset=4")
+    assert part.error.message.endswith("to continue behind what can't be read, read from offset=4")
     assert (part.next_offset, piece.is_sent) == (2, True)
 
 

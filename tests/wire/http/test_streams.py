@@ -193,7 +193,7 @@ async def test_a_batch_beyond_the_limits_of_this_agent_is_an_error_and_whatever_
     assert sorted(each["value"] for each in page["records"]) == ["a", "d"]
     refused = await site.http.get(RECORDS, params={"cursor": page["cursor"]})
     assert refused.status_code == 422
-    assert refused.json()["detail"].endswith("partition=orders-0 do=read from offset=2 to go on behind it")
+    assert refused.json()["detail"].endswith("partition=orders-0 do=read from offset=2 to continue behind it")
     rest = (await site.http.get("/v1/topics/orders/partitions/0/records", params={"offset": 2})).json()
     assert [each["value"] for each in rest["records"]] == ["c"]
     found = (await site.http.post("/v1/topics/orders/search", json={"text": "d"})).json()
@@ -218,7 +218,7 @@ async def test_a_batch_that_can_not_be_decoded_is_an_error_and_whatever_is_aroun
     assert sorted(line["value"] for line in lines[:-1]) == ["a", "d"]
     problem = lines[-1]["error"]
     assert problem["title"] == "CorruptBatch"
-    assert problem["detail"].endswith("partition=orders-0 do=read from offset=2 to go on behind it")
+    assert problem["detail"].endswith("partition=orders-0 do=read from offset=2 to continue behind it")
     one = "/v1/topics/orders/partitions/0/records"
     assert [each["value"] for each in (await site.http.get(one)).json()["records"]] == ["a"]
     assert (await site.http.get(one, params={"offset": 1})).json()["detail"] == problem["detail"]

@@ -154,7 +154,7 @@ class FlushWaiter:
 
     async def _resolve(self, state: PartitionState, waiting: Sequence[_Waiting]) -> None:
         """Resolve waits of a partition that has another leader now. If the old leader's disk is lost, so are its last
-        records, and the log goes on behind their offsets: then no run holds them. One read serves all waits; those
+        records, and the log continues behind their offsets: then no run holds them. One read serves all waits; those
         beyond its last run are left for the next one."""
         first = min(each.end for each in waiting) - 1
         runs = await self._dependencies.metadata.runs(state.partition, from_offset=first, limit=RUNS)

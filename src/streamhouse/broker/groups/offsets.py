@@ -155,7 +155,7 @@ class GroupOffsets:
         """Committed offsets by group, of some partitions or of all, whichever agent coordinates the group. With
         `stable`, an offset that an open transaction may change is an error.
 
-        While the store is away the error is `CoordinatorLoading`, after which clients ask again. After others
+        While the store is unavailable the error is `CoordinatorLoading`, after which clients ask again. After others
         librdkafka gives up for good: the member stays in its group and reads nothing.
         """
         results: dict[str, Stable | StreamhouseError] = {}

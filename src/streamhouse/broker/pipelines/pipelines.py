@@ -118,7 +118,7 @@ def _restarted(before: Pipeline, starting: str | None, query_id: str) -> Pipelin
 
 def _is_same(old: Definition, new: Definition) -> bool:
     """Whether definitions are equal apart from columns and shape, which follow from the text and its sources, and from
-    who applies it: the pipeline goes on, as a pipeline of who applied it last."""
+    who applies it: the pipeline continues, as a pipeline of who applied it last."""
     return _without_known(old) == _without_known(new)
 
 

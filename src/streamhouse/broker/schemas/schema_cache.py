@@ -4,9 +4,8 @@ Data path   readers by schema id, and batches that are validated -> **schema cac
 Owns        limits of entries and bytes, freshness; parsing and comparing large schemas in a thread
 Leaves      changes that other agents announce to `registry`, the schema languages to `schemas`
 
-Entries that are no longer fresh stay: they are served while the metadata store is away, because the meaning of an id
-changes only by deletion.
-"""
+Entries that are no longer fresh stay: they are served while the metadata store is unavailable, because the meaning of
+an id changes only by deletion."""
 
 import asyncio
 from collections import OrderedDict

@@ -2,7 +2,7 @@
 
 A decision is a dictionary's lookup after the first of its kind. Rules are read again when another agent announces a
 change, every `security.refresh_s` while notifications are down, and before a change by this agent is answered.
-While the metadata store is away, the rules that were read last hold.
+While the metadata store is unavailable, the rules that were read last hold.
 """
 
 import asyncio

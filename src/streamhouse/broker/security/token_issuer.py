@@ -2,7 +2,7 @@
 
 Only asymmetric algorithms are accepted, whatever a token's header says, and only keys that the provider publishes for
 signatures. Keys are fetched at the start, every `security.oauth_refresh_s`, and when a token names a key that isn't
-known, at most every `UNKNOWN_KEY_WAIT_S`. While the provider is away, the keys that are known stay in use.
+known, at most every `UNKNOWN_KEY_WAIT_S`. While the provider is unavailable, the keys that are known stay in use.
 """
 
 import asyncio

@@ -72,7 +72,7 @@ def describe_rejection(
     missing = set(partitions).difference(row.partitions if row.state is TransactionState.ONGOING else ())
     if missing:
         return TransactionAbortable(
-            f"the partition is in no transaction that is under way; transactional_id={name!r} partition={min(missing)}"
+            f"the partition is in no open transaction; transactional_id={name!r} partition={min(missing)}"
         )
     return None
 

@@ -282,7 +282,7 @@ class DiskWal:
 
     def _may_write_inline(self, group: _Group) -> bool:
         """Whether writing the group now costs less than waking the worker and is unlikely to block: it is small, the
-        last of the queue and for the open file, and no sync is under way."""
+        last of the queue and for the open file, and no sync is in progress."""
         return (
             group.size_bytes <= self._inline_bytes
             and not self._queue

@@ -3,8 +3,8 @@
 Owns        the tools, and the five methods of the protocol that a server of tools needs
 Leaves      what the caller may see to the agents: every tool is one request, with the login of this command
 
-A line in is a JSON-RPC message, a line out is its answer. A tool that fails answers with its error; the server goes on.
-"""
+A line in is a JSON-RPC message, a line out is its answer. A tool that fails answers with its error; the server
+continues."""
 
 import asyncio
 import json

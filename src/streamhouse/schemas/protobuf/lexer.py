@@ -103,7 +103,7 @@ class Cursor:
         self.fail(f"expected {what}, got {got}")
 
     def take(self) -> Token:
-        """The next token; the cursor goes on."""
+        """The next token; the cursor continues."""
         token = self._tokens[self._next]
         if token.kind is not Kind.END:
             self._next += 1

@@ -114,7 +114,7 @@ def _check_there(spark: SparkSession, table: Table, path: str) -> None:
 
 
 def _check_ours(spark: SparkSession, table: Table, path: str, checkpoint: str) -> None:
-    """A query that goes on has written down where it is, and one that begins has not.
+    """A query that continues has written down where it is, and one that begins has not.
 
     Raises `CheckpointMismatch` where the files are ahead of the checkpoint: Spark's sink would pass over what has the
     number of a micro-batch that it knows, whatever is in it.

@@ -40,10 +40,10 @@ OFFSETS: Final = "offsets"
 SINCE: Final = "since"
 TOPICS: Final = "topics"
 
-START_LATER: Final = "start later (startingOffsets), or set failOnDataLoss=false to go on without them"
+START_LATER: Final = "start later (startingOffsets), or set failOnDataLoss=false to continue without them"
 END_EARLIER: Final = "end earlier (endingOffsets), or set failOnDataLoss=false to end where the log does"
-START_EARLIER: Final = "start earlier (startingOffsets), or set failOnDataLoss=false to go on at the log's end"
-NEW_QUERY: Final = "start with a new checkpointLocation, or set failOnDataLoss=false to go on without them"
+START_EARLIER: Final = "start earlier (startingOffsets), or set failOnDataLoss=false to continue at the log's end"
+NEW_QUERY: Final = "start with a new checkpointLocation, or set failOnDataLoss=false to continue without them"
 
 
 def data_loss_reporter(*, fails: bool, has_checkpoint: bool = False) -> ReportDataLoss:
@@ -211,7 +211,7 @@ def _shares(waiting: Offsets, most: float) -> Offsets:
 
 def _turns(starts: Offsets, waiting: Offsets, partitions: Collection[TopicPartition], most: int) -> Offsets:
     """One offset for each of `most` partitions. Whose turn it is follows from how many offsets were read so far, which
-    grow by `most` with each batch: it needs no memory, so a query that is restarted goes on with the next ones."""
+    grow by `most` with each batch: it needs no memory, so a query that is restarted continues with the next ones."""
     ordered = sorted(partitions)
     first = sum(starts.get(partition, 0) for partition in ordered) % len(ordered)
     turns = (partition for partition in ordered[first:] + ordered[:first] if partition in waiting)

@@ -123,7 +123,7 @@ class SegmentWriter:
                 self._end_segment()
 
     def _partitions(self, rows: pa.RecordBatch, target: TopicTarget) -> bytearray:
-        """Rows without a key go on where the last ones ended, and begin anywhere: small batches spread, too."""
+        """Rows without a key continue where the last ones ended, and begin anywhere: small batches spread, too."""
         start = self._turns.get(target.name, int(self._ids.token(), 16) % target.partitions)
         refused, chosen, self._turns[target.name] = partition_rows(
             rows.num_rows, key_column(rows), requested_partitions(rows), count=target.partitions, start=start

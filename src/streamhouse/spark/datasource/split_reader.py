@@ -283,7 +283,7 @@ def _replan_moved_segments(loop: LoopThread, get: RangeRead, task: ReadTask) -> 
         if task.fail_on_data_loss:
             raise DataLost(
                 f"records expired while they were read; {lost}"
-                " do=keep them longer (retention.ms), or set failOnDataLoss=false to go on without"
+                " do=keep them longer (retention.ms), or set failOnDataLoss=false to continue without"
             )
         log.warning("records expired while they were read; %s", lost)
     pieces = list(segment_ranges(plan, OffsetRange(partition, start, end), from_ms=task.from_ms))

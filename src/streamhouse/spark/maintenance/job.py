@@ -1,7 +1,7 @@
 """Job: what merge and compaction jobs share: a Spark that starts only when it has work, parallel tasks, results.
 
 Data path   a command or a supervisor -> **job** -> Spark's tasks -> the driver, as each one ends
-Owns        when Spark is started, how many tasks are under way, figures of a job and of its progress
+Owns        when Spark is started, how many tasks are in progress, figures of a job and of its progress
 Leaves      what a task does to `merge_job` and `compaction_job`; requests to `agents.run_replacements`
 """
 

@@ -5,7 +5,7 @@ Owns        when a topic is due; one job at a time, stopped with the lease or th
 Leaves      the jobs to `merge_job` and `compaction_job`
 
 A lease is a numbered commit without segments of one query per topic, through /v1/commits. Agents accept each number
-once, so the supervisor that commits the next number has the lease. Clocks that differ, or a supervisor that goes on
+once, so the supervisor that commits the next number has the lease. Clocks that differ, or a supervisor that continues
 after its lease, cost double work and nothing else: agents replace exactly the runs that a job has read.
 """
 
@@ -182,7 +182,7 @@ def jobs_for(backlog: Backlog, settings: MaintenanceSettings) -> Iterator[Kind]:
 
 
 class MaintenanceScheduler:
-    """`run` goes on until it is cancelled; a job that is under way then is killed, which leaves old or new."""
+    """`run` continues until it is cancelled; a job that is in progress then is killed, which leaves old or new."""
 
     def __init__(
         self,

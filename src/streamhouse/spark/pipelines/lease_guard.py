@@ -5,11 +5,9 @@ Owns        when it is too late; which processes end then
 Leaves      how long a lease lasts to the supervisor
 
 A runner can't be trusted to end itself: it may be stopped, or hang in a native call with Python's lock held. This
-process
-has one thread that waits for the next line. A deadline that has passed counts before a line that came later is read, so
-nothing goes on that was stopped for longer than its lease. It kills, too, when the runner is gone: the JVM would go on
-for a while. Deadlines are times of the machine's monotonic clock, which all processes share.
-"""
+process has one thread that waits for the next line. A deadline that has passed counts before a line that came later is
+read, so nothing continues that was stopped for longer than its lease. It kills, too, when the runner is gone: the JVM
+would go on for a while. Deadlines are times of the machine's monotonic clock, which all processes share."""
 
 import contextlib
 import os

@@ -46,7 +46,7 @@ class LeaseDeadline:
 
     @property
     def deadline(self) -> float | None:
-        """Until when runners may go on if they hear nothing more; None before the first heartbeat."""
+        """Until when runners may continue if they hear nothing more; None before the first heartbeat."""
         return None if self._since is None else self._since + END_AT * self.ttl_s
 
     def stage(self, now: float) -> LeaseStage:

@@ -122,7 +122,7 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop", tag_field="do"
 
 
 class Renewed(msgspec.Struct, frozen=True, kw_only=True, tag="renewed", tag_field="do"):
-    """Until when runs may go on, by the machine's monotonic clock; None: there are none. `tokens`: newer ones."""
+    """Until when runs may continue, by the machine's monotonic clock; None: there are none. `tokens`: newer ones."""
 
     deadline: float | None
     tokens: dict[int, str] = {}

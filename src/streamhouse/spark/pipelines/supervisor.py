@@ -5,10 +5,9 @@ Owns        which pipelines are this supervisor's now, starting and stopping the
 Leaves      the care for one pipeline to `restart_policy`, processes to `runner_process`, who should have what to the
             agents
 
-Nothing here waits for Spark: heartbeats go on while a runner starts, hangs or dies, and at the end until the last one
-is gone. What can't be stopped before the lease is over is killed before, by the runner's own `deadline` process where
-this one is stopped itself. Decision 0021.
-"""
+Nothing here waits for Spark: heartbeats continue while a runner starts, hangs or dies, and at the end until the last
+one is gone. What can't be stopped before the lease is over is killed before, by the runner's own `deadline` process
+where this one is stopped itself. Decision 0021."""
 
 import asyncio
 import contextlib

@@ -6,7 +6,7 @@ Leaves      everything else in the folder to Spark; progress to `runtime.checkpo
 
 The query's id is the pipeline's, written before Spark would choose one: a sink's commits are remembered by it. A query
 without state has all of its offsets in the progress that its last commit stored, so its folder can be made anew, and
-Spark goes on with the next micro-batch. State can't: then only a restart without state helps, as the error explains.
+Spark continues with the next micro-batch. State can't: then only a restart without state helps, as the error explains.
 """
 
 import json
@@ -96,7 +96,7 @@ def _put_back(folder: Folder, state: Sequence[str], before: LastCommit) -> str:
     for number in range(max(0, before.epoch - 1), before.epoch + 1):
         folder.write(f"{OFFSETS}/{number}", offsets)
     folder.write(f"{COMMITS}/{before.epoch}", _COMMITTED)
-    return f"the checkpoint was gone; it goes on behind micro-batch {before.epoch}, as stored with its rows"
+    return f"the checkpoint was gone; it continues behind micro-batch {before.epoch}, as stored with its rows"
 
 
 class HadoopFolder:

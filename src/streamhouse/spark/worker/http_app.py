@@ -457,7 +457,8 @@ class _Writer:
         return next(self._stream)
 
     def heartbeat(self, empty: pa.RecordBatch) -> bytes:
-        """Shows that a query without rows goes on: an empty line, an empty batch; nothing in CSV, which has neither."""
+        """Shows that a query without rows continues: an empty line, an empty batch; nothing in CSV, which has
+        neither."""
         return self.part(empty) if self._media == ARROW else b"\n" if self._media == NDJSON else b""
 
     def foot(self) -> bytes:

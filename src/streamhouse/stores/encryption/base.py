@@ -10,7 +10,8 @@ class WrappedKey(NamedTuple):
 
 
 class KeyService(Protocol):
-    """Raises `Unavailable` while the service is away, and `DataKeyUnavailable` when it refuses or lacks the key."""
+    """Raises `Unavailable` while the service is unavailable, and `DataKeyUnavailable` when it refuses or lacks the
+    key."""
 
     async def wrap(self, key: bytes) -> WrappedKey:
         """Wrap a data key with the newest wrapping key."""

@@ -23,7 +23,8 @@ from streamhouse.stores.encryption.base import KeyService, WrappedKey
 log = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
-"""Between two requests for a key that could not be unwrapped, and for a new data key while the service is away."""
+"""Between two requests for a key that could not be unwrapped, and for a new data key while the service is
+unavailable."""
 
 
 class DataKeys:

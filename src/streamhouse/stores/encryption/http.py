@@ -32,8 +32,8 @@ class KeyServiceHttp:
     async def request(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None, *, key_id: str
     ) -> Mapping[str, Any]:
-        """The JSON of an answer. Raises `Unavailable` while the service is away, `DataKeyUnavailable` if it refuses;
-        texts of errors have nothing that was sent."""
+        """The JSON of an answer. Raises `Unavailable` while the service is unavailable, `DataKeyUnavailable` if it
+        refuses; texts of errors have nothing that was sent."""
         try:
             async with (
                 asyncio.timeout(self._timeout_s),
@@ -72,7 +72,7 @@ def _answer(status: int, data: bytes, *, key_id: str) -> Mapping[str, Any]:
         return response
     text = _reason(response if isinstance(response, dict) else {})
     if status in _AWAY or "Throttling" in text:
-        raise Unavailable(f"the key service is away; status={status} why={text}")
+        raise Unavailable(f"the key service is unavailable; status={status} why={text}")
     raise DataKeyUnavailable("data key", key_id=key_id, why=f"the key service refused; status={status} why={text}")
 
 

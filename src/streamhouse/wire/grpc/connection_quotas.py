@@ -23,7 +23,7 @@ class ConnectionQuotas:
         return f"<ConnectionQuotas connections={len(self._turns)}>"
 
     async def wait_turn(self, peer: str, host: str) -> None:
-        """Count the connection if it is new; returns when its calls may go on."""
+        """Count the connection if it is new; returns when its calls may continue."""
         if not self._quotas.is_active:
             return
         now = self._clock.monotonic()

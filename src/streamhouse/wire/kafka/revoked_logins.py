@@ -37,7 +37,7 @@ class RevokedLogins:
                 continue
             try:
                 await self.close()
-            except Retriable as error:  # the metadata store is away: what was known holds
+            except Retriable as error:  # the metadata store is unavailable: what was known holds
                 log.debug("credentials can't be read now", extra={"why": str(error)})
             else:
                 checked = generation

@@ -6,9 +6,9 @@ Leaves      finding leaders to `broker.forwarding`, blocks that don't hold a key
             formats to `formats`, the text of a cursor to `topic_reader`
 
 Of flushed records, a search for a key reads the blocks that may hold it. A batch whose records can't match isn't
-decoded: its payload is decompressed, and compared with the bytes that a match must contain. The next read is under way
-while the batches of the last one are compared; of a search for a key, `READS_AT_ONCE` are looked through at once, in
-threads, because blocks without a key filter are all read.
+decoded: its payload is decompressed, and compared with the bytes that a match must contain. The next read is in
+progress while the batches of the last one are compared; of a search for a key, `READS_AT_ONCE` are looked through at
+once, in threads, because blocks without a key filter are all read.
 
 A few kilobytes may decompress to gigabytes, and a value of brackets becomes twenty times its size as objects. So
 decompressed bytes count, too, and of a JSON value only the place that is compared becomes an object.
@@ -345,7 +345,7 @@ class Search:
             self.segments_needed += keys.runs_needed
 
     async def _reads(self, each: Range, keys: KeySearch | None, *, max_bytes: int) -> AsyncGenerator[_Read, None]:
-        """Reads of a partition up to the end of the range; the next ones are under way unless `max_bytes` are
+        """Reads of a partition up to the end of the range; the next ones are in progress unless `max_bytes` are
         reached."""
         offset = self.offsets[each.number]
         span = KeySpan(offset, each.end if keys is None else offset)

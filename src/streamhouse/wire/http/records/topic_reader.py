@@ -204,7 +204,7 @@ def _decode_records(
                 raise  # the next try may take more
             if records:
                 return DecodedRecords(records, max(offset, records[-1].offset + 1), size, is_full=True)
-            raise undecodable(error, f"partition={name} do=read from offset={end} to go on behind it") from None
+            raise undecodable(error, f"partition={name} do=read from offset={end} to continue behind it") from None
         offset = max(offset, end)
     return DecodedRecords(records, offset, size, is_full=False)
 

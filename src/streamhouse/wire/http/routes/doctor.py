@@ -53,7 +53,7 @@ class DoctorQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 class SharedFindings:
     """The last findings about everything: a look at the stores is up to a thousand requests to the object store, and
-    each open console asks again and again. One look is under way at a time; those who wait for it share the next."""
+    each open console asks again and again. One look is in progress at a time; those who wait for it share the next."""
 
     def __init__(self, broker: Broker, clock: Clock) -> None:
         self._broker = broker

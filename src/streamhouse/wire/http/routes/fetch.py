@@ -2,7 +2,7 @@
 
 GET /v1/topics/{topic}/partitions/{partition}/records?offset=…     a page of one partition; wait_ms waits for records
 GET /v1/topics/{topic}/records                                     all partitions: a page and a cursor for the next, or
-    Accept: application/x-ndjson, Accept: text/event-stream        a stream that goes on until the client leaves
+    Accept: application/x-ndjson, Accept: text/event-stream        a stream that continues until the client leaves
 GET /v1/topics/{topic}/partitions/{partition}/batches?offset=…     record batches as they are stored
 """
 
@@ -52,7 +52,7 @@ Timestamp = Annotated[int, Meta(ge=0, le=MAX_LONG, description="instead of an of
 
 LAST_EVENT_ID: Final = Header(
     name="Last-Event-ID",
-    about="goes on behind this event, whatever the query says; browsers send it by themselves",
+    about="continues behind this event, whatever the query says; browsers send it by themselves",
     max_chars=32_768,
     pattern=r"^[A-Za-z0-9_-]+$",
 )
@@ -82,7 +82,7 @@ class TopicQuery(Formats, frozen=True, kw_only=True, forbid_unknown_fields=True)
         str,
         Meta(pattern=r"^(earliest|latest|[0-9]{1,15})$", description="earliest, latest, or a time in milliseconds"),
     ] = msgspec.field(default="earliest", name="from")
-    cursor: Annotated[str, Meta(max_length=32_768, description="goes on where an answer with it ended")] = ""
+    cursor: Annotated[str, Meta(max_length=32_768, description="continues where an answer with it ended")] = ""
     limit: (
         Annotated[int, Meta(ge=1, le=MAX_LONG, description="records at most; 100 in a page, no end in a stream")]
         | UnsetType
@@ -223,7 +223,7 @@ def operations(
             needs=needs(AclOperation.READ, ResourceType.TOPIC, "topic"),
             summary="Read all partitions of a topic, a page at a time or as a stream",
             about="As JSON it is a page with a cursor for the next one. As NDJSON or server-sent events it is a stream "
-            "that waits for new records; ids of events are cursors, so a browser goes on where it was.",
+            "that waits for new records; ids of events are cursors, so a browser continues where it was.",
             tag=TAG,
             query=TopicQuery,
             headers=[LAST_EVENT_ID],

@@ -1,6 +1,6 @@
 """Searching records.
 
-POST /v1/topics/{topic}/search     records by key, text, header or JSON path, over any range; goes on with a cursor
+POST /v1/topics/{topic}/search     records by key, text, header or JSON path, over any range; continues with a cursor
 """
 
 from collections.abc import AsyncGenerator
@@ -80,7 +80,7 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_bytes: Annotated[int, Meta(ge=1, le=MAX_BYTES, description="bytes to search at most, until a cursor")] = (
         DEFAULT_BYTES
     )
-    cursor: Annotated[str, Meta(max_length=MAX_CHARS, description="goes on where an answer ended")] = ""
+    cursor: Annotated[str, Meta(max_length=MAX_CHARS, description="continues where an answer ended")] = ""
     key_format: ReadFormat = "text"
     value_format: ReadFormat = "json"
 
@@ -245,7 +245,7 @@ def operations(
             handler=calls.search,
             needs=needs(AclOperation.READ, ResourceType.TOPIC, "topic"),
             summary="Search records by key, text, header or JSON path",
-            about="One call searches `max_bytes` at most; the next one goes on with the cursor. A key is looked for "
+            about="One call searches `max_bytes` at most; the next one continues with the cursor. A key is looked for "
             "first in the partition that Kafka's clients choose for it, and then in the others; blocks "
             "of segments whose filters say that they don't hold it are not read. Where records are missing or damaged, "
             "the other partitions are searched; the error comes when nothing else is left, and names the range.",

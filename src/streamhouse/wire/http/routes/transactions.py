@@ -186,8 +186,8 @@ def operations(broker: Broker) -> list[Operation[Any, Any]]:
             handler=calls.abort_transaction,
             needs=needs(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"),
             summary="Fence the producer of a transactional id and abort its transaction",
-            about="What is decided already is ended as it was decided. The producer may go on after it asked for a new "
-            "epoch, as any client does when it starts.",
+            about="A transaction that is already decided ends as decided. The producer can continue with a new epoch, "
+            "which every client requests when it starts.",
             tag=TAG,
             query=NoQuery,
             body=Abort,

@@ -1,6 +1,7 @@
 """DescribeTransactions, API key 65, versions 0-0: the transactions of transactional ids.
 
-Behaviour   state, timeout, producer id and epoch, and, of a transaction that is under way or being ended, when it began
+Behaviour   state, timeout, producer id and epoch, and, of a transaction that is in progress or being ended, when it
+began
             and its partitions; of others -1, and none
             each id on its own: an unknown one is TRANSACTIONAL_ID_NOT_FOUND, an empty one INVALID_REQUEST
             any agent knows it, whichever was named as the coordinator

@@ -5,10 +5,10 @@ Owns        what a client may ask before it has logged in; the order of messages
 Leaves      the mechanisms to `exchanges`, passwords and tokens to `broker.security`
 
 Invariants  the principal of a connection never changes once it is known, also not when the client logs in again
-            after a failed login the connection is closed, and its answer is delayed
-            a password, key or token that is revoked during a login with it fails that login
-            what could not be checked (the metadata store is away, too many logins) closes the connection without an
-            error, because clients take a failed login for final
+            after a failed login the connection is closed, and its answer is delayed a password, key or token that is
+            revoked during a login with it fails that login what could not be checked (the metadata store is
+            unavailable, too many logins) closes the connection without an error, because clients take a failed login
+            for final
 
 Agents log in with tokens of the cluster on every listener, also where others need not.
 """
@@ -80,7 +80,7 @@ class Login:
         """Whether the next frame is a message of the mechanism without a header (after SaslHandshake v0)."""
         self.is_by_delegation_token = False
         self.is_over = False
-        """Whether the connection is to be closed after the response that is under way."""
+        """Whether the connection is to be closed after the response that is in progress."""
 
     def __repr__(self) -> str:
         return f"<Login {self.caller or 'anonymous'} {self._mechanism}>"
@@ -100,7 +100,7 @@ class Login:
         if not offered or (not self._is_required and mechanism not in offered):
             raise LoginFailed(ErrorCode.ILLEGAL_SASL_STATE, "this listener has no login")
         if self._exchange is not None:
-            raise self._failure(ErrorCode.ILLEGAL_SASL_STATE, "a login is under way")
+            raise self._failure(ErrorCode.ILLEGAL_SASL_STATE, "a login is in progress")
         if mechanism not in offered:
             raise self._failure(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "mechanism is not offered")
         if self._mechanism and mechanism != self._mechanism:
