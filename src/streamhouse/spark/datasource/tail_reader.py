@@ -58,8 +58,9 @@ def _after_lost(agents: SyncAgentClient, piece: SegmentRange, offset: int, why: 
     """The offset at which to continue after expired or deleted records."""
     lost = f"records are gone; partition={piece.partition} offset={offset} error={why}"
     if fails:
-        raise DataLost(f"{lost} do=keep them longer (retention.ms), or set failOnDataLoss=false to continue without
-        them")
+        raise DataLost(
+            f"{lost} do=keep them longer (retention.ms), or set failOnDataLoss=false to continue without them"
+        )
     log.warning(lost)
     bounds = agents.log_bounds([piece.partition])[piece.partition]
     return bounds.log_start if offset < bounds.log_start else piece.end

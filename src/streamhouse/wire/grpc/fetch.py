@@ -203,8 +203,9 @@ def fill_records(
                 piece.fail(error)
                 part.error.CopyFrom(as_message(error))
                 if not isinstance(error, Retriable) and piece.opened_end > piece.next_offset:
-                    part.error.message += f"; to continue behind what can't be read, read from
-                    offset={piece.opened_end}"
+                    part.error.message += (
+                        f"; to continue behind what can't be read, read from offset={piece.opened_end}"
+                    )
             elif budget.records == records:
                 raise
             else:
