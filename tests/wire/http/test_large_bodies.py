@@ -25,7 +25,7 @@ from streamhouse.wire.http.endpoint import Endpoint, decode_json
 from streamhouse.wire.http.errors import Malformed
 from streamhouse.wire.http.records import publish_body, upload
 from streamhouse.wire.http.records.types import Publication
-from streamhouse.wire.http.routes import produce, read_plans
+from streamhouse.wire.http.routes import produce, read_plans, schemas_requests
 
 from .conftest import StartSite
 from .test_streams import with_topic
@@ -199,3 +199,24 @@ async def test_batches_of_a_large_body_are_found_in_a_thread(
     answer = await real.post(BATCHES, content=bytes(batch) * batches, headers={"content-type": operations.BATCHES})
     assert len(answer.json()["batches"]) == batches
     assert threads.on_loop["iter_batches"] is not is_large
+
+
+@pytest.mark.parametrize(("size", "is_large"), [(10, False), (20_000, True)])
+async def test_a_large_schema_is_decoded_in_a_thread(
+    threads: Threads, real: httpx.AsyncClient, size: int, is_large: bool
+) -> None:
+    threads.watch(schemas_requests, "_json_text")
+    body = {"schema": '"string"', "metadata": {"properties": {"a": "x" * size}}}
+    assert (await real.post("/subjects/orders-value/versions", json=body)).status_code == 200
+    assert threads.on_loop["_json_text"] is not is_large
+
+
+async def test_references_are_counted_before_their_rights_are_looked_at(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = list[object]()
+    monkeypatch.setattr(schemas_requests.RegistryCall, "require_subject", lambda _, *named: looked.append(named))
+    body = {"schema": '"string"', "references": [{"name": "x", "subject": "y", "version": 1}] * 1001}
+    response = await http.post("/subjects/orders-value/versions", json=body)
+    assert (response.status_code, "schemas.max_references" in response.json()["message"]) == (422, True)
+    assert len(looked) <= 1

@@ -19,13 +19,14 @@ from starlette.types import Receive, Scope, Send
 from streamhouse import __version__
 from streamhouse.broker.broker import Broker
 from streamhouse.errors import StreamhouseError
+from streamhouse.limits import LargeWork
 from streamhouse.model.needs import LOGGED_IN, OPEN, Needs
 from streamhouse.model.tenant import cluster_id_of, without_tenant
 from streamhouse.wire.http.errors import TENANT, headers_of_error
 from streamhouse.wire.http.request_body import RequestBodies, content_type, negotiate_type
 from streamhouse.wire.http.routes import schemas_config, schemas_ids, schemas_subjects
 from streamhouse.wire.http.routes.schemas_errors import RegistryError, registry_error
-from streamhouse.wire.http.routes.schemas_requests import ENVELOPE_BYTES, Entry, RegistryCall, Table
+from streamhouse.wire.http.routes.schemas_requests import Entry, RegistryCall, Table
 from streamhouse.wire.http.routes.schemas_tenants import enter, leave
 from streamhouse.wire.http.scope import access_of
 
@@ -54,8 +55,8 @@ class Registry:
 
     def __init__(self, broker: Broker, bodies: RequestBodies, *, cluster_id: str) -> None:
         self._bodies = bodies
-        # In JSON a character may take six bytes.
-        self._max_body_bytes = 6 * broker.settings.schemas.max_schema_bytes + ENVELOPE_BYTES
+        self._large_bodies = LargeWork()
+        self._settings = broker.settings.schemas
         self.entries = (
             *schemas_subjects.entries(broker.schemas),
             *schemas_ids.entries(broker.schemas),
@@ -86,7 +87,8 @@ class Registry:
                 bodies=self._bodies,
                 path=match.path,
                 context=match.context,
-                max_body_bytes=self._max_body_bytes,
+                large_bodies=self._large_bodies,
+                settings=self._settings,
                 access=access,
             )
             with call.access.acts(f"{request.method} {request.url.path}") as acts:

@@ -17,6 +17,9 @@ import msgspec
 from starlette.requests import Request
 
 from streamhouse.broker.schemas import Proposal
+from streamhouse.config import SchemaSettings
+from streamhouse.errors import SchemaLimit
+from streamhouse.limits import LargeWork
 from streamhouse.model.access import Operation, ResourceType
 from streamhouse.model.needs import Needs
 from streamhouse.model.schema import (
@@ -31,6 +34,8 @@ from streamhouse.model.schema import (
 )
 from streamhouse.model.tenant import qualified
 from streamhouse.wire.authorization import RequestAccess
+from streamhouse.wire.http.elements import Element, counted
+from streamhouse.wire.http.endpoint import INLINE_BYTES
 from streamhouse.wire.http.request_body import RequestBodies
 from streamhouse.wire.http.routes.schemas_errors import RegistryFault, invalid_body, invalid_version
 
@@ -45,7 +50,7 @@ _OFF: Final = ("false", "0", "")
 T = TypeVar("T")
 
 
-class ReferenceBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReferenceBody(Element, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     subject: str
     version: Annotated[int, msgspec.Meta(ge=-1, le=MAX_INT)]
@@ -58,8 +63,8 @@ class SchemaBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     schema: str | None = None
     schema_type: str | None = None
     references: list[ReferenceBody] | None = None
-    metadata: dict[str, Any] | None = None
-    rule_set: dict[str, Any] | None = None
+    metadata: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    rule_set: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     id: Annotated[int, msgspec.Meta(ge=-1, le=MAX_INT)] | None = None
     version: Annotated[int, msgspec.Meta(ge=-1, le=MAX_INT)] | None = None
     subject: str | None = None
@@ -68,24 +73,32 @@ class SchemaBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     deleted: bool | None = None
     propagate_schema_tags: bool | None = None
 
-    def proposal(self, name_of: Callable[[str], str]) -> Proposal:
+    def proposal(self, name_of: Callable[[str], str], settings: SchemaSettings) -> Proposal:
         """The schema; `name_of` finds the name of a subject that it refers to."""
+        if len(self.references or ()) > settings.max_references:
+            raise SchemaLimit("too many references", limit=settings.max_references, setting="schemas.max_references")
         return Proposal(
             type=self.schema_type or "AVRO",
             text=self.schema or "",
             references=tuple(
                 Reference(each.name, name_of(each.subject), each.version) for each in self.references or ()
             ),
-            metadata=_json_text(self.metadata),
-            rule_set=_json_text(self.rule_set),
+            metadata=_json_text("metadata", self.metadata, settings),
+            rule_set=_json_text("ruleSet", self.rule_set, settings),
             schema_id=None if self.id is None or self.id < 0 else self.id,
             version=None if self.version is None or self.version <= 0 else self.version,
         )
 
 
-def _json_text(value: Mapping[str, Any] | None) -> str | None:
-    if value is None:
+def _json_text(name: str, raw: msgspec.Raw, settings: SchemaSettings) -> str | None:
+    if bytes(raw) in (b"", b"null"):
         return None
+    if len(bytes(raw)) > settings.max_schema_bytes:
+        raise SchemaLimit(f"{name} is too long", limit=settings.max_schema_bytes, setting="schemas.max_schema_bytes")
+    try:
+        value = msgspec.json.decode(raw, type=dict[str, Any])
+    except msgspec.ValidationError as error:
+        raise invalid_body(f"{str(error)[:300]} - in `$.{name}`") from None
     try:
         return json.dumps({name: each for name, each in value.items() if each is not None}, sort_keys=True)
     except RecursionError:
@@ -100,7 +113,8 @@ class RegistryCall:
     bodies: RequestBodies
     path: Mapping[str, str]
     context: str | None
-    max_body_bytes: int
+    large_bodies: LargeWork
+    settings: SchemaSettings
     access: RequestAccess
 
     # --- rights
@@ -202,11 +216,15 @@ class RegistryCall:
 
     # --- the body
 
-    async def body(self, kind: type[T], *, limit: int = ENVELOPE_BYTES) -> T:
-        data = await self.bodies.read(self.request, limit=limit)
+    async def body(self, kind: type[T]) -> T:
+        return self._decoded(await self.bodies.read(self.request, limit=ENVELOPE_BYTES), kind)
+
+    @staticmethod
+    def _decoded(data: bytes, kind: type[T]) -> T:
         try:
             data.decode()
-            return msgspec.json.decode(data, type=kind)
+            with counted():
+                return msgspec.json.decode(data, type=kind)
         except msgspec.ValidationError as error:
             raise invalid_body(str(error)[:300]) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -214,7 +232,13 @@ class RegistryCall:
 
     async def proposal(self) -> Proposal:
         """The schema in the body; raise `AccessDenied` unless the caller may read what it refers to."""
-        proposal = (await self.body(SchemaBody, limit=self.max_body_bytes)).proposal(self.name_of_subject)
+        # In JSON a character may take six bytes.
+        limit = 6 * self.settings.max_schema_bytes + ENVELOPE_BYTES
+        data = await self.bodies.read(self.request, limit=limit)
+        proposal = await self.large_bodies.run(
+            lambda: self._decoded(data, SchemaBody).proposal(self.name_of_subject, self.settings),
+            is_large=len(data) > INLINE_BYTES,
+        )
         for reference in proposal.references:
             self.require_subject(Operation.READ, self.subject().beside(reference.subject))
         return proposal
