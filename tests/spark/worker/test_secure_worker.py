@@ -154,7 +154,7 @@ def test_a_stranger_announces_no_worker(agent: AclAgent) -> None:
 def test_a_worker_without_the_secret_is_not_taken(agent: AclAgent, tmp_path: Path) -> None:
     before = len(workers(agent))
     with running_worker(agent, tmp_path, **agent.login("alice")) as log:
-        wait_until(lambda: "agents don't take this SQL worker" in log.read_text(), timeout_s=180)
+        wait_until(lambda: "agents reject this SQL worker" in log.read_text(), timeout_s=180)
         assert len(workers(agent)) == before
 
 
