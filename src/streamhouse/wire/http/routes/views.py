@@ -86,7 +86,7 @@ class Upsert(Element, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ignored."""
 
     key: Key
-    row: Raw
+    row: Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
     version: Annotated[str, Meta(pattern=VERSION_PATTERN)] | None = None
 
 
