@@ -95,6 +95,7 @@ async def test_the_palette_has_the_focus_before_the_next_key(origin: str, page: 
 
 async def test_the_palette_finds_words_whatever_signs_are_between_them(origin: str, page: Page) -> None:
     await page.goto(f"{origin}/console/topics")
+    await expect(page.locator("main h1")).to_have_text("Topics")
     for text, name in (("read-only", "Read only"), ("read only", "Read only"), ("a-long name.that", LONG)):
         await page.keyboard.press("Control+k")
         await page.keyboard.type(text)
