@@ -26,7 +26,7 @@ def backend(agent: LiveAgent) -> AgentCatalogBackend:
 
 
 @pytest.fixture(scope="session")
-def asked_users(agent: LiveAgent) -> str:
+def requested_users(agent: LiveAgent) -> str:
     """A topic with a registered schema, one record of which was written without."""
     with SyncClient(agent.http) as client:
         client.topics.create("asked-users", partitions=1)

@@ -77,7 +77,8 @@ function Opened() {
     });
   }, []);
   const shown = matching(entries, text);
-  const close = () => isOpen.set(false);
+  // Not for a dialog that is gone already: its close event comes later, and another may be open by then.
+  const close = () => element.current && isOpen.set(false);
   const run = (entry) => {
     if (!entry) return;
     close();
@@ -100,7 +101,7 @@ function Opened() {
     }
   };
   useEffect(() => element.current.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest" }), [active]);
-  return html`<dialog ref=${element} class="palette" aria-label="Search and commands" onClose=${close} onMouseDown=${(event) => event.target === element.current && close()}>
+  return html`<dialog ref=${element} class="palette" aria-label="Search and commands" onCancel=${close} onClose=${close} onMouseDown=${(event) => event.target === element.current && close()}>
     <input type="text" role="combobox" aria-expanded="true" aria-controls="palette-list" aria-activedescendant=${shown.length ? `palette-${active}` : undefined} aria-label="Search and commands"
       placeholder="Topic, group, schema, pipeline, page or command" autocomplete="off" spellcheck="false" autofocus value=${text}
       onInput=${(event) => { setText(event.target.value); setActive(0); setConfirmed(false); }} onKeyDown=${onKeyDown} />
